@@ -49,7 +49,7 @@ class NeuralStream(IntEnum):
     """Streams of a path of the neural market."""
 
     DAY = 0x2000_0000
-    """One for the returns, four for the bars."""
+    """One for the returns, four for the bars, one for what the bars of all symbols have in common."""
     START = 0x2100_0000
     """Which start a path goes on from."""
 

@@ -138,6 +138,7 @@ def _run_trial(settings: ValidateSettings) -> dict[str, Any]:
             figures, scores = average([run.figures for run in runs]), mean_scores([run.scores for run in runs])
             found[model.name] = _Judged(figures, scores, runs[-1].drawn)
             seconds[model.name] = time.monotonic() - began
+            bar.console.print(f"{model.name}: measured in {seconds[model.name]:.0f} s", soft_wrap=True)
         bar.update(task, description="temperatures")
         models = {each: judged.at_temperature(each) for each in settings.temperatures if judged}
         sweep = sweep_temperatures(trial, models, settings.paths, settings.draws, settings.seed, advance)

@@ -63,23 +63,37 @@ class CommonMoves(NamedTuple):
 
 
 def mean_correlation(matrices: Tensor) -> Tensor:
-    """Return the mean over pairs; NaN of a single symbol. Shape: (..., K, K) -> (...)."""
+    """Return the mean over pairs, 0 of a single symbol. Shape: (..., K, K) -> (...)."""
     size = matrices.shape[-1]
-    return (matrices.sum((-2, -1)) - matrices.diagonal(dim1=-2, dim2=-1).sum(-1)) / (size * (size - 1.0))
+    return (matrices.sum((-2, -1)) - matrices.diagonal(dim1=-2, dim2=-1).sum(-1)) / max(size * (size - 1), 1)
+
+
+def level_change(mean: Tensor, fast: Tensor, share: Tensor) -> tuple[Tensor, Tensor]:
+    """Return scale and offset that bring correlations of a mean to (1 - share) times it and `share` times a fast level.
+
+    A lower mean scales all correlations; a higher one mixes in a common one of 1. Both keep a matrix positive definite;
+    neither is negative, and their sum is at most 1. Shape of each: (...).
+    """
+    wanted = mean + share * (fast.to(mean) - mean)
+    raised = ((wanted - mean) / (1.0 - mean)).clamp(0.0, 1.0)
+    # Matrices that are not positive in the mean are not lowered.
+    kept = torch.where(mean > 0.0, (wanted / mean).clamp(0.0, 1.0), 1.0)
+    return (1.0 - raised) * kept, raised
+
+
+def rescaled(matrices: Tensor, scale: Tensor, offset: Tensor) -> Tensor:
+    """Return matrices of which each correlation c is ``scale * c + offset``. Shapes: (..., K, K), (...), (...).
+
+    In two passes: the matrices of a block of paths of hundreds of symbols do not fit in a cache.
+    """
+    changed = torch.addcmul(offset[..., None, None], scale[..., None, None], matrices)
+    changed.diagonal(dim1=-2, dim2=-1).fill_(1.0)
+    return changed
 
 
 def with_level(matrices: Tensor, fast: Tensor, share: Tensor) -> Tensor:
     """Return correlation matrices whose mean is (1 - share) times their own and `share` times a fast level.
 
-    A lower mean scales all correlations; a higher one mixes in a common one of 1. Both keep a matrix positive definite,
-    and a share of 0 keeps its digits. Shapes: (..., K, K), (...), (...).
+    A share of 0 keeps their digits. Shapes: (..., K, K), (...), (...).
     """
-    if matrices.shape[-1] < 2:
-        return matrices
-    own = mean_correlation(matrices)
-    wanted = own + share * (fast.to(own) - own)
-    raised = ((wanted - own) / (1.0 - own)).clamp(0.0, 1.0)[..., None, None]
-    # Matrices that are not positive in the mean are not lowered.
-    kept = torch.where(own > 0.0, (wanted / own).clamp(0.0, 1.0), 1.0)[..., None, None]
-    eye = torch.eye(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
-    return torch.where(eye, matrices, raised + (1.0 - raised) * kept * matrices)
+    return rescaled(matrices, *level_change(mean_correlation(matrices), fast, share))

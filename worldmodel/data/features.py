@@ -285,6 +285,10 @@ NUM_SCALES = 4
 GAP_SCALE, WICKS_SCALE, VOLUME_SCALE = 0, 1, 2
 """Positions among `BarScales.features`: logarithms of scales over typical ones."""
 
+HIGHEST_GAP_SCALE, HIGHEST_VOLUME_SCALE = 0.8, 1.2
+"""Bounds of these features: training days have at most 0.72 and 1.07. Beyond them the heads would extrapolate, and some
+stock in a hundred paths would go on with gaps that its days take back, for good."""
+
 NUM_QUANTITIES = 3
 """Quantities whose correlations among symbols are estimated: gap, wicks and volume."""
 
@@ -325,6 +329,7 @@ class BarScales(NamedTuple):
     def features(self) -> Tensor:
         """Return inputs of the bar heads, about centred. Shape: (..., K, 4), float32."""
         gap, volume = 0.5 * self.gap.log() + math.log(2.0), 0.5 * self.volume.log() - math.log(0.4)
+        gap, volume = gap.clamp(max=HIGHEST_GAP_SCALE), volume.clamp(max=HIGHEST_VOLUME_SCALE)
         return torch.stack([gap, self.log_wicks + 0.4, volume, 5.0 * (self.still - 0.05)], dim=-1).float()
 
     def standardised(self, scaled: Tensor) -> Tensor:

@@ -16,12 +16,18 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vecenv.worldmodel.data.calendar import CALENDAR, weekday_features
-from vecenv.worldmodel.data.correlation_level import VALUE_LIMIT
+from vecenv.worldmodel.data.correlation_level import VALUE_LIMIT, rescaled
 from vecenv.worldmodel.data.features import GAP_SCALE, NUM_SCALES, VOLUME_SCALE, WICKS_SCALE
-from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums, ShockSizes, mixed_correlation
+from vecenv.worldmodel.network.gaussian_copula import (
+    CommonShocks,
+    CopulaDraws,
+    CopulaNoise,
+    CopulaSums,
+    ShockSizes,
+)
 from vecenv.worldmodel.network.return_chain import masked_factor
 from vecenv.worldmodel.network.settings import Joint
-from vecenv.worldmodel.network.sinh_arcsinh import NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
+from vecenv.worldmodel.network.sinh_arcsinh import LARGEST, NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
 
 WICK_LOCATION = -1.0
 """Offset of a wick's logarithm, since wicks are small."""
@@ -54,12 +60,10 @@ class DaySummary(NamedTuple):
 
 
 class BarNoise(NamedTuple):
-    """Normal numbers, and uniform ones for exact zeros, (4, P, K); uniform choice and normal size of a shock (4, P)."""
+    """Numbers of the copula, and uniform ones for exact zeros, (4, P, K)."""
 
-    normal: Tensor
+    copula: CopulaNoise
     zero: Tensor
-    shock: Tensor
-    shock_size: Tensor
 
 
 class _Inputs(NamedTuple):
@@ -110,13 +114,33 @@ class BarHeads(nn.Module):
         self.register_buffer("calendar", torch.zeros(markets, len(CALENDAR)))
         self.register_buffer("mixtures", torch.tensor(MIXTURES[joint]), persistent=False)
 
-    def factors(self, matrices: Tensor, present: Tensor, market: int) -> Tensor:
-        """Return Cholesky factors of gap, upper and lower wick and volume. Shapes: (..., 3, K, K) -> (..., 4, K, K)."""
-        weights = (1.0 - LEAST_OWN) * (self.mixing[market] + self.mixtures).softmax(-1).to(matrices.dtype)
-        weights = weights + LEAST_OWN * torch.eye(3, dtype=weights.dtype, device=weights.device)[0]
-        # Indexing by a list would copy it to the device.
-        own = torch.stack([matrices[..., place, :, :] for place in MATRICES], dim=-3)
-        return masked_factor(mixed_correlation(own, weights), present)
+    def factors(self, matrices: Tensor, present: Tensor | None, market: int) -> Tensor:
+        """Return Cholesky factors of gap, upper and lower wick and volume. Shapes: (..., 3, K, K) -> (..., 4, K, K).
+
+        Symbols that are not present, (..., 4, K), are decorrelated; by default all are.
+        """
+        estimated, common = self._weights(market)
+        mixed = rescaled(_by_quantity(matrices, -3), estimated.to(matrices.dtype), common.to(matrices.dtype))
+        return masked_factor(mixed, present)
+
+    def draws(self, matrices: Tensor) -> CopulaDraws:
+        """Return the sampler of days by estimated matrices, (P, 3, K, K), with `variances` that are still to be set."""
+        own = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
+        factor = _by_quantity(torch.linalg.cholesky((1.0 - LEAST_OWN) * matrices + LEAST_OWN * own), -3)
+        return CopulaDraws(factor, factor.new_empty(3, *factor.shape[:2]))
+
+    def variances(self, scale: Tensor, offset: Tensor, market: int) -> Tensor:
+        """Return variances by which `draws` draws days of `rescaled` matrices. Shapes: (P, 3), (P, 3) -> (3, P, 4)."""
+        estimated, common = self._weights(market)
+        common = common + estimated * _by_quantity(offset, -1)
+        # Of what the factor's matrices are made of, a share is a symbol's own already.
+        tied = estimated * _by_quantity(scale, -1) / (1.0 - LEAST_OWN)
+        return torch.stack([tied, (1.0 - tied - common).clamp(min=0.0), common])
+
+    def _weights(self, market: int) -> tuple[Tensor, Tensor]:
+        """Return weights of the estimated and the common part by quantity; the rest is a symbol's own. Shape: (4,)."""
+        weights = (1.0 - LEAST_OWN) * (self.mixing[market] + self.mixtures).softmax(-1)
+        return weights[:, 1], weights[:, 2]
 
     def weekday_moves(self, market: int) -> Tensor:
         """Return the common moves of volume on weekdays, by their number modulo their count. Shape: (WEEKDAYS,)."""
@@ -165,7 +189,7 @@ class BarHeads(nn.Module):
         known: Tensor,
         returns: Tensor,
         scales: Tensor,
-        factors: Tensor,
+        copula: CopulaDraws,
         noise: BarNoise,
         temperature: float,
         shocks: CommonShocks,
@@ -176,13 +200,12 @@ class BarHeads(nn.Module):
         The temperature is a factor on gaps, about their median, and on wicks; `weekday_move` is that of the day's
         `weekday_moves`, (P,).
         """
-        normal = noise.normal
+        normal = noise.copula.estimated
         if self.joint != "none":
-            shift = shocks.drawn(noise.shock.T, noise.shock_size.T) + _of_volume(weekday_move)
-            normal = (factors @ normal.movedim(0, 1).unsqueeze(-1) + shift[..., None, None]).squeeze(-1).movedim(1, 0)
+            normal = copula.drawn(noise.copula, shocks, _of_volume(weekday_move))
         inputs = self._begin(known, returns, day_summary(returns, torch.ones_like(returns, dtype=torch.bool)), scales)
         law = self._gap(inputs, returns)
-        gap = law.other.drawn(normal[0])
+        gap = law.other.drawn(normal[0]).clamp(-LARGEST, LARGEST)
         if temperature != 1.0:
             median = law.other.drawn(torch.zeros_like(gap))
             gap = median + temperature * (gap - median)
@@ -226,6 +249,12 @@ class BarHeads(nn.Module):
         numbers = [gap, body, upper, lower, gap.abs(), upper + lower + body.abs()]
         raw = self.volume(_with(inputs.joined, numbers))
         return SinhArcsinh.of_raw(raw, log_scale=inputs.scales[..., VOLUME_SCALE])
+
+
+def _by_quantity(parts: Tensor, dim: int) -> Tensor:
+    """Repeat what is of gap, wicks and volume for the quantities of `MATRICES`. Shape: 3 becomes 4 in a dimension."""
+    # Indexing by a list would copy it to the device.
+    return torch.stack([parts.select(dim, place) for place in MATRICES], dim=dim)
 
 
 def _of_volume(move: Tensor) -> Tensor:

@@ -52,15 +52,19 @@ class CommonShocks(NamedTuple):
             functional.pad((2.0 * log_size).exp(), with_none),
         )
 
-    def drawn(self, uniform: Tensor, normal: Tensor) -> Tensor:
-        """Return a day's shift, mostly 0: a uniform number chooses the shock, a normal one its size. Shape: (...)."""
+    def drawn(self, uniform: Tensor, normal: Tensor, variance: Tensor) -> Tensor:
+        """Return a day's common move: of a shock, or none, and of a common part with a variance of its own.
+
+        A uniform number chooses the shock, a normal one the size of both. Shape: (...).
+        """
         above = self.log_weight.exp().cumsum(-1)
         # The sum of the weights may round to below a uniform number near 1.
         above = torch.cat([above[..., :-1], torch.ones_like(above[..., -1:])], dim=-1)
         below = functional.pad(above[..., :-1], (1, 0))
         uniform = uniform.unsqueeze(-1)
         here = (uniform >= below) & (uniform < above)
-        return torch.where(here, self.mean + self.variance.sqrt() * normal.unsqueeze(-1), 0.0).sum(-1)
+        moved = self.mean + (self.variance + variance.unsqueeze(-1)).sqrt() * normal.unsqueeze(-1)
+        return torch.where(here, moved, 0.0).sum(-1)
 
     def joint_log_density(self, size: Tensor, along: Tensor) -> Tensor:
         """Return the log-density of a day's numbers over that without shocks, from 1ᵀR⁻¹1 and 1ᵀR⁻¹n. Shape: (...)."""
@@ -87,12 +91,35 @@ class ShockSizes(nn.Module):
         return CommonShocks.of_raw(self.raw[market], self.absent)
 
 
-def mixed_correlation(correlation: Tensor, weights: Tensor) -> Tensor:
-    """Return w₀ I + w₁ C + w₂ 11ᵀ; weights are not negative, with sum one. Shapes: (..., K, K), (..., 3)."""
-    identity = torch.eye(correlation.shape[-1], dtype=correlation.dtype, device=correlation.device)
-    own, estimated, common = weights[..., None, None].unbind(-3)
-    # Exactly one on the diagonal, whatever the rounding of the weights' sum.
-    return torch.where(identity > 0, 1.0, estimated * correlation + common + own * identity)
+class CopulaNoise(NamedTuple):
+    """Normal numbers of the estimated and own parts, (4, P, K), of the common one; uniform ones of shocks, (4, P)."""
+
+    estimated: Tensor
+    own: Tensor
+    common: Tensor
+    shock: Tensor
+
+
+class CopulaDraws(NamedTuple):
+    """Draws the normal numbers of the quantities of successive days: s LLᵀ + o I + c 11ᵀ by a part each.
+
+    So matrices whose level moves along a path need no new factor: only the parts' variances move.
+
+    Attributes:
+        factor: lower Cholesky factors L of estimated matrices. Shape: (P, 4, K, K).
+        variances: s, o and c, not negative, of sum 1. Shape: (3, P, 4).
+    """
+
+    factor: Tensor
+    variances: Tensor
+
+    def drawn(self, noise: CopulaNoise, shocks: CommonShocks, move: Tensor) -> Tensor:
+        """Return a day's numbers, moved as known of it by `move`, (P, 4). Shape: (4, P, K)."""
+        estimated, own, common = self.variances.unbind(0)
+        shift = shocks.drawn(noise.shock.T, noise.common.T, common) + move
+        tied = (self.factor @ noise.estimated.movedim(0, 1).unsqueeze(-1)).squeeze(-1)
+        apart = own.sqrt().unsqueeze(-1) * noise.own.movedim(0, 1)
+        return (estimated.sqrt().unsqueeze(-1) * tied + apart + shift.unsqueeze(-1)).movedim(1, 0)
 
 
 class CopulaSums(NamedTuple):

@@ -141,13 +141,6 @@ class MarketNetwork(nn.Module):
         """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K)."""
         return ReturnDraws(self.returns, factor, self.coupling_of(market))
 
-    def factors(self, matrices: Tensor, market: str) -> tuple[Tensor, Tensor]:
-        """Return Cholesky factors of returns (S, K, K), and of gaps, upper and lower wicks and volumes (S, 4, K, K)."""
-        everyone = torch.ones(matrices.shape[-1], dtype=torch.bool, device=matrices.device)
-        return masked_factor(matrices[:, 0], everyone), self.bars.factors(
-            matrices[:, 1:], everyone, self._index(market)
-        )
-
     def _index(self, market: str) -> int:
         if market not in self.settings.markets:
             raise ValueError(f"unknown market {market!r}; the network knows {', '.join(self.settings.markets)}")

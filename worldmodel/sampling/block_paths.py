@@ -17,10 +17,10 @@ from vecenv.core.random import EpisodeKey, box_muller, episode_key, open_uniform
 from vecenv.market.streams import NeuralStream
 from vecenv.worldmodel.data.bar_moves import Move, bounded_moves, decode_bar
 from vecenv.worldmodel.data.calendar import WEEKDAYS
-from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE, with_level
+from vecenv.worldmodel.data.correlation_level import LEVEL_STRIDE, level_change, mean_correlation, rescaled
 from vecenv.worldmodel.data.features import FeatureState, observe_day
 from vecenv.worldmodel.network.bar_heads import MATRICES, BarHeads, BarNoise
-from vecenv.worldmodel.network.gaussian_copula import CommonShocks
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaDraws, CopulaNoise
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import ReturnDraws
 from vecenv.worldmodel.network.trunk import TrunkCache
@@ -31,13 +31,12 @@ MAX_SYMBOLS = 1 << 12
 class DayDraws(NamedTuple):
     """Samplers of the days of some paths: of returns, and of bars given the returns.
 
-    `bar_factors` are from `BarHeads.factors`. Antithetic draws reflect every return about the location of its
-    component, from the same numbers.
+    Antithetic draws reflect every return about the location of its component, from the same numbers.
     """
 
     returns: ReturnDraws
     bars: BarHeads
-    bar_factors: Tensor
+    copula: CopulaDraws
     shocks: CommonShocks
     antithetic: bool = False
 
@@ -64,10 +63,12 @@ class DayDraws(NamedTuple):
             # Half a turn of the noise's angle, the third number, changes its sign.
             uniform[0, 2] = (uniform[0, 2] + 0.5) % 1.0
         returns = self.returns.draw(known, uniform[0, :3], temperature) + drift
-        normal, other = box_muller(uniform[1:, 0], uniform[1:, 1])
-        # A day's shocks are drawn with its first symbol, from numbers that its bar has no use for.
-        noise = BarNoise(normal, uniform[1:, 2], uniform[1:, 3, ..., 0], other[..., 0])
-        given = (self.bar_factors, noise, temperature, self.shocks, weekday_move)
+        # What a day's symbols have in common; its shocks are chosen by numbers that the first bar has no use for.
+        of_day = random_bits(key, NeuralStream.DAY + len(MATRICES) + 1, day * MAX_SYMBOLS)
+        common = torch.cat(box_muller(*open_uniform(torch.stack(of_day), torch.float32).squeeze(-1).chunk(2)))
+        copula = CopulaNoise(*box_muller(uniform[1:, 0], uniform[1:, 1]), common, uniform[1:, 3, ..., 0])
+        noise = BarNoise(copula, uniform[1:, 2])
+        given = (self.copula, noise, temperature, self.shocks, weekday_move)
         return self.bars.draw(known, returns, scales, *given).double()
 
 
@@ -76,7 +77,8 @@ class Starts(NamedTuple):
 
     Shapes: known (S, K, width), state (S, K), cache S K; correlations of returns, gaps, wicks and volumes before the
     level of the state is mixed into them (S, 4, K, K); number of the first drawn weekday, of `weekday_after`, (S,).
-    `follows` is whether any level is mixed in: else factors are those of the starts, on all days.
+    `follows` is whether any level is mixed in: else correlations are those of the starts, on all days. `place` is the
+    row of each history that paths choose from, where only those that some path chooses were read; by default all were.
     """
 
     known: Tensor
@@ -85,6 +87,7 @@ class Starts(NamedTuple):
     matrices: Tensor
     weekday: Tensor
     follows: bool
+    place: Tensor | None = None
 
 
 def chosen_starts(key: EpisodeKey, count: int) -> Tensor:
@@ -110,20 +113,24 @@ class BlockPaths:
         temperature: float,
         antithetic: bool = False,
     ) -> None:
-        (total, symbols), device = starts.known.shape[:2], starts.known.device
+        (read, symbols), device = starts.known.shape[:2], starts.known.device
         paths = torch.arange(block.first, block.first + block.paths, device=device)
         self._network, self._market, self._temperature = network, market, temperature
         self._key = episode_key(seed, paths[:, None], 0)
-        own = chosen_starts(self._key, total)
+        place = torch.arange(read, device=device) if starts.place is None else starts.place
+        own = place[chosen_starts(self._key, len(place))]
         self.rows = (own[:, None] * symbols + torch.arange(symbols, device=device)).flatten()
         self.known = starts.known[own].flatten(0, 1)
-        index = network.settings.markets.index(market)
-        shocks = network.bars.shocks(index)
-        self._weekday, self._weekday_moves = starts.weekday[own], network.bars.weekday_moves(index)
+        self._index = network.settings.markets.index(market)
+        self._weekday, self._weekday_moves = starts.weekday[own], network.bars.weekday_moves(self._index)
         self._state = starts.state.taken(lambda part: part[own])
-        self._starts, self._own, self._shares = starts, own, network.level_shares_of(market)
-        factor, bar_factors = self._factors()
-        self._draws = DayDraws(network.draws(factor, market), network.bars, bar_factors, shocks, antithetic)
+        self._shares, self._means = network.level_shares_of(market), mean_correlation(starts.matrices)[own]
+        self._of_returns, self._follows = starts.matrices[own, 0], starts.follows
+        factor, variances = self._correlations()
+        copula = network.bars.draws(starts.matrices[:, 1:])
+        copula = CopulaDraws(copula.factor[own], variances)
+        shocks = network.bars.shocks(self._index)
+        self._draws = DayDraws(network.draws(factor, market), network.bars, copula, shocks, antithetic)
         self._drift = network.drift_of(market, symbols)
         self._valid = torch.ones(block.paths, symbols, dtype=torch.bool, device=device)
 
@@ -131,21 +138,18 @@ class BlockPaths:
     def shape(self) -> torch.Size:
         return self._valid.shape
 
-    def _factors(self) -> tuple[Tensor, Tensor]:
-        """Return the paths' factors as `MarketNetwork.factors`, at the levels of their days so far."""
-        if not self._starts.follows:
-            # Those of a start are the same for all of its paths, and stay so.
-            of_returns, of_bars = self._network.factors(self._starts.matrices, self._market)
-            return of_returns[self._own], of_bars[self._own]
-        matrices = with_level(self._starts.matrices[self._own], self._state.common.level(), self._shares)
-        return self._network.factors(matrices, self._market)
+    def _correlations(self) -> tuple[Tensor, Tensor]:
+        """Return the factor of returns, (P, K, K), and variances of `CopulaDraws`, at the levels of the days so far."""
+        scale, offset = level_change(self._means, self._state.common.level(), self._shares)
+        factor = torch.linalg.cholesky(rescaled(self._of_returns, scale[:, 0], offset[:, 0]))
+        return factor, self._network.bars.variances(scale[:, 1:], offset[:, 1:], self._index)
 
     def renew(self, day: int) -> None:
         """Follow the levels of correlations before every `LEVEL_STRIDE`-th day; a captured day has no part of it."""
-        if self._starts.follows and day and day % LEVEL_STRIDE == 0:
-            factor, bar_factors = self._factors()
+        if self._follows and day and day % LEVEL_STRIDE == 0:
+            factor, variances = self._correlations()
             self._draws.returns.renew(factor)
-            self._draws.bar_factors.copy_(bar_factors)
+            self._draws.copula.variances.copy_(variances)
 
     def draw(self, day: int | Tensor) -> tuple[Tensor, Tensor]:
         """Draw a day's moves and decode them to bars; the day is a tensor in a captured graph. Shape: (paths, K, 5)."""

@@ -125,19 +125,24 @@ def draw_own_paths(model: Path, options: PathOptions) -> Bars:
         past, matrices = _nothing(saved, drawing, chosen)
     else:
         past = _history(options, options.history, chosen)
+    past = past.to(drawing.device)
     first, count, later = own.start * candidates, len(own) * candidates, num_days - WARM_UP
+    paths = first + torch.arange(count, device=drawing.device)
+    before = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
 
     def draw() -> Tensor:
-        return drawing.draw_after(drawing.starts(past, matrices), count, later, seed, first=first)
+        read = before.unique()
+        place = torch.zeros(len(past.ohlcv), dtype=torch.long, device=drawing.device)
+        place[read] = torch.arange(len(read), device=drawing.device)
+        starts = drawing.starts(replace(past, ohlcv=past.ohlcv[read]), matrices)._replace(place=place)
+        return drawing.draw_after(starts, count, later, seed, first=first)
 
     if options.history is None and drawing.device.type == "cpu":
         decided = (name, chosen, first, count, later, seed, options.temperature, options.bf16)
         drawn = kept_or_drawn(model, decided, count * later * len(chosen), draw)
     else:
         drawn = draw()
-    paths = first + torch.arange(len(drawn), device=drawn.device)
-    before = chosen_starts(episode_key(seed, paths[:, None], 0), len(past.ohlcv))
-    ohlcv = torch.cat([past.ohlcv.to(drawn.device)[before], drawn], dim=1)
+    ohlcv = torch.cat([past.ohlcv[before], drawn], dim=1)
     if options.regime is not None:
         returns = ohlcv[:, WARM_UP - 1 :, :, CLOSE].log().diff(dim=1).mean(-1)
         typical = REGIMES[options.regime](returns.mean(1), returns.std(1)).unflatten(0, (len(own), candidates))

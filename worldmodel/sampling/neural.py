@@ -157,14 +157,18 @@ class NeuralMarket(MarketModel):
             last = matrices_after(observed, *self.network.estimator_of(self.market))
         else:
             last = matrices.to(self.device).expand(len(observed.valid), *matrices.shape)
-        known, cache = self.read(observed.features)
+        known, cache = self.read(observed.features, apart=True)
         weekday = torch.full((len(known),), weekday_after(date), device=self.device)
         return Starts(known, cache, observed.last, last.float(), weekday, self.follows_levels())
 
-    def read(self, features: Tensor) -> tuple[Tensor, TrunkCache]:
-        """Run the trunk over the last days, (S, T, K, F); return the last output, (S, K, width), and the cache."""
+    def read(self, features: Tensor, apart: bool = False) -> tuple[Tensor, TrunkCache]:
+        """Run the trunk over the last days, (S, T, K, F); return the last output, (S, K, width), and the cache.
+
+        What is read apart, a history at a time, has the same digits whatever other histories are read.
+        """
         inputs = self.network.inputs(features[:, -self.reach :], self.market).transpose(1, 2)
-        rows = inputs.flatten(0, 1).split(PREFILL_ROWS[self.device.type])
+        most = PREFILL_ROWS[self.device.type]
+        rows = [part for history in (inputs if apart else [inputs.flatten(0, 1)]) for part in history.split(most)]
         with one_thread() as threads:
             works = [partial(self._prefill, part) for part in rows]
             known, caches = zip(*in_threads(works, threads if self.device.type == "cpu" else 1), strict=True)

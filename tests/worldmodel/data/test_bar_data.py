@@ -91,6 +91,9 @@ def test_scales_by_plain_numbers():
         assert [float(part) for part in scales] == pytest.approx([gap, wicks, volume, still])
     shown = [0.5 * math.log(gap / 0.25), wicks + 0.4, 0.5 * math.log(volume / 0.16), 5 * (still - 0.05)]
     assert scales.features()[0].tolist() == pytest.approx(shown, rel=1e-6)
+    # Beyond what training days had, heads would extrapolate.
+    highest = BarScales(*(torch.full((1,), number) for number in (9.0, -0.4, 9.0, 0.05))).features()[0]
+    assert highest.tolist() == pytest.approx([0.8, 0.0, 1.2, 0.0])
     start = scales = BarScales.typical(torch.zeros(2, dtype=torch.float64))
     for _ in range(2000):
         scales = scales.after(BarScales.of_day(torch.zeros(2, 5, dtype=torch.float64)), torch.tensor([True, False]))

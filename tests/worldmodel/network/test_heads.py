@@ -11,7 +11,7 @@ from torch.distributions import Categorical, MixtureSameFamily, MultivariateNorm
 from vecenv.worldmodel.data.calendar import CALENDAR
 from vecenv.worldmodel.data.features import BarScales
 from vecenv.worldmodel.network.bar_heads import BarHeads, BarNoise, day_summary
-from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums, ShockSizes, mixed_correlation
+from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaNoise, CopulaSums, ShockSizes
 from vecenv.worldmodel.network.mixture import GaussianMixture, SignedMixture, Stretched, StudentTMixture, taken
 from vecenv.worldmodel.network.return_chain import (
     ChainStatistics,
@@ -142,7 +142,7 @@ def test_zero_and_the_other_numbers_have_probability_one(location):
     drawn = law.wick(normal, torch.full_like(normal, ZERO + 1e-9))
     assert torch.allclose(law.scored_wick(drawn).normal[drawn > 1e-4], normal[drawn > 1e-4])
     assert not bool(law.wick(normal, torch.full_like(normal, ZERO - 1e-9)).any())
-    assert float(law.wick(torch.tensor(1e6), torch.tensor(0.999))) == pytest.approx(50.0)
+    assert float(law.wick(torch.tensor(1e6), torch.tensor(0.999))) == pytest.approx(16.0)
 
 
 C = torch.tensor([[1.0, 0.6, 0.2], [0.6, 1.0, -0.3], [0.2, -0.3, 1.0]], dtype=torch.float64)
@@ -176,9 +176,6 @@ def test_the_density_is_that_of_the_mixture_of_mixed_matrices(shocks):
         assert torch.allclose(found, mixture_log_density(C[here][:, here], numbers[:, here], shocks))
         found = copula_log_density(factor, numbers, present.expand(50, -1), shocks, torch.full((50,), -1.3))
         assert torch.allclose(found, mixture_log_density(C[here][:, here], numbers[:, here], shocks, -1.3))
-    for own, estimated, common in ((1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.5, 0.3, 0.2)):
-        mixed = mixed_correlation(C, torch.tensor([own, estimated, common], dtype=torch.float64))
-        assert torch.allclose(mixed, own * torch.eye(3, dtype=C.dtype) + estimated * C + common)
 
 
 def test_shocks_are_drawn_with_their_weights_means_and_sizes_of_each_market():
@@ -191,11 +188,13 @@ def test_shocks_are_drawn_with_their_weights_means_and_sizes_of_each_market():
     edges = torch.cumsum(shocks.log_weight.exp(), 0).tolist()
     for place, (low, high) in enumerate(zip([0.0, *edges[:-1]], edges, strict=True)):
         for uniform in (low + 1e-9, high - 1e-9):
-            shift = shocks.drawn(torch.tensor(uniform, dtype=torch.float64), torch.tensor(0.7, dtype=torch.float64))
-            assert float(shift) == pytest.approx((means[place] + 0.7 * math.sqrt(variances[place])) * (place > 0))
+            for apart in (0.0, 0.3):
+                shift = shocks.drawn(*(torch.tensor(each, dtype=torch.float64) for each in (uniform, 0.7, apart)))
+                expected = means[place] + 0.7 * math.sqrt(variances[place] + apart)
+                assert float(shift) == pytest.approx(expected)
     for logit in torch.linspace(-3.0, 3.0, 200):
         last = CommonShocks.of_raw(torch.tensor([[0.0, 0.0, 0.0], [float(logit), 0.0, -20.0]]))
-        assert float(last.drawn(torch.tensor([1.0 - 2.0**-24]), torch.zeros(1))) == pytest.approx(1.0)
+        assert float(last.drawn(torch.tensor([1.0 - 2.0**-24]), torch.zeros(1), torch.zeros(1))) == pytest.approx(1.0)
     # Without shocks the density is the copula's alone, with finite gradients.
     sizes = ShockSizes(2, (True, False, True))
     assert sizes.raw.shape == (2, 3, 2, 3)
@@ -204,7 +203,7 @@ def test_shocks_are_drawn_with_their_weights_means_and_sizes_of_each_market():
     assert sizes(1).mean[2].tolist() == [0.0, 4.0, 1.0]
     assert sizes(0).mean[2].tolist() == sizes(1).mean[0].tolist() == [0.0, -1.0, 1.0]
     assert sizes(1).log_weight.exp()[1].tolist() == [1.0, 0.0, 0.0]
-    assert sizes(1).drawn(torch.tensor([0.999] * 3), torch.ones(3)).tolist() == [2.0, 0.0, 2.0]
+    assert sizes(1).drawn(torch.tensor([0.999] * 3), torch.ones(3), torch.zeros(3)).tolist() == [2.0, 0.0, 2.0]
     none, numbers = ShockSizes(1, (False,)), torch.tensor([[0.3, -1.2, 2.0]])
     everyone = torch.ones(1, 3, dtype=torch.bool)
     factor = masked_factor(C.float()[None], everyone)
@@ -302,16 +301,13 @@ def heads_of(joint: Joint = "correlations", markets: int = 1) -> BarHeads:
 
 def drawn(heads: BarHeads, matrices: Tensor, temperature: float = 1.0) -> Tensor:
     generator = torch.Generator().manual_seed(2)
-    noise = BarNoise(
-        torch.randn(4, MANY, 3, generator=generator),
-        torch.rand(4, MANY, 3, generator=generator).clamp(min=1e-9),
-        torch.rand(4, MANY, generator=generator),
-        torch.randn(4, MANY, generator=generator),
-    )
-    factors, shocks = heads.factors(matrices, EVERYONE, 0), heads.shocks(0)
-    return heads.draw(
-        KNOWN, RETURNS, SCALES.expand(MANY, -1, -1), factors, noise, temperature, shocks, torch.zeros(MANY)
-    )
+    normal, zero = torch.randn(4, MANY, 3, generator=generator), torch.rand(4, MANY, 3, generator=generator)
+    own, common = torch.randn(4, MANY, 3, generator=generator), torch.randn(4, MANY, generator=generator)
+    copula = CopulaNoise(normal, own, common, torch.rand(4, MANY, generator=generator))
+    draws, shocks = heads.draws(matrices.expand(MANY, -1, -1, -1)), heads.shocks(0)
+    draws = draws._replace(variances=heads.variances(torch.ones(MANY, 3), torch.zeros(MANY, 3), 0))
+    given = (draws, BarNoise(copula, zero.clamp(min=1e-9)), temperature, shocks, torch.zeros(MANY))
+    return heads.draw(KNOWN, RETURNS, SCALES.expand(MANY, -1, -1), *given)
 
 
 def test_summaries_of_days_and_weights_of_matrices():
@@ -322,14 +318,27 @@ def test_summaries_of_days_and_weights_of_matrices():
     assert nobody[0].tolist() == [0.0, 0.0, 0.0]
     # Without correlations the estimate has no influence; the common level is a half before any training, or none.
     heads = heads_of(markets=2)
-    heads.mixing.copy_(torch.tensor([[50.0, 0.0, -50.0], [-50.0, 50.0, -50.0]])[:, None])
-    own, estimated = (heads.factors(ALIKE, EVERYONE, market) for market in (0, 1))
+    heads.mixing.copy_(torch.tensor([[50.0, 0.0, -50.0], [math.log(0.5), math.log(0.3), math.log(0.2)]])[:, None])
+    own, mixed = (heads.factors(ALIKE, EVERYONE, market) for market in (0, 1))
     torch.testing.assert_close(own, torch.eye(3).expand(4, -1, -1))
-    expected = 0.999 * CORRELATED + 0.001 * torch.eye(3)
-    torch.testing.assert_close(estimated @ estimated.mT, expected.expand(4, -1, -1), atol=1e-5, rtol=0)
+    expected = 0.999 * (0.5 * torch.eye(3) + 0.3 * CORRELATED + 0.2) + 0.001 * torch.eye(3)
+    torch.testing.assert_close(mixed @ mixed.mT, expected.expand(4, -1, -1), atol=1e-5, rtol=0)
+    assert torch.equal(heads.factors(ALIKE, None, 1), mixed)
     for joint, least, most in (("none", -0.03, 0.03), ("running mean", 0.3, 0.6)):
         pairs = torch.corrcoef(drawn(heads_of(joint), ALIKE)[..., 4].T)[[0, 0, 1], [1, 2, 2]]
         assert least < float(pairs.min()) and float(pairs.max()) < most
+
+
+def test_no_gap_or_wick_is_larger_than_any_of_training():
+    heads = heads_of()
+    for stage in (heads.gap, heads.upper, heads.lower):
+        # Scales of three logarithms more.
+        stage[-1].bias[-3] = 3.0
+    for temperature in (1.0, 0.5):
+        gap, _, upper, lower, _ = drawn(heads, IDENTITY, temperature).unbind(-1)
+        assert float(upper.max()) == pytest.approx(16.0 * temperature) == float(lower.max())
+        assert float(gap.max()) <= 16.0 and float(gap.min()) >= -16.0
+        assert temperature < 1.0 or {-16.0, 16.0} < set(gap.flatten().tolist())
 
 
 def test_gaps_of_zero_and_temperature():

@@ -131,7 +131,10 @@ def default_settings(architecture: Architecture) -> NetworkSettings:
 
 
 def market_of(architecture: Architecture) -> NeuralMarket:
-    """Random weights, larger of the returns, so that laws are skewed, and smaller of wicks, whose bound bends tails."""
+    """Random weights, larger of the returns, so that laws are skewed, and smaller of wicks, whose bound bends tails.
+
+    Shocks are not rare: of a few, the mean of a score has no normal error.
+    """
     torch.manual_seed(0)
     settings = default_settings(architecture)
     trunk = CNN_GRU if isinstance(settings.trunk, CnnGruSettings) else TRUNK
@@ -141,6 +144,7 @@ def market_of(architecture: Architecture) -> NeuralMarket:
     for parameter in (*network.bars.upper[-1].parameters(), *network.bars.lower[-1].parameters()):
         parameter.mul_(0.3)
     network.bars.calendar[0].fill_(0.7)
+    network.bars.shocks.raw[..., 0] = 3.0
     return NeuralMarket(network, "india")
 
 

@@ -48,17 +48,19 @@ def test_numbers_of_a_day_are_those_of_its_streams(monkeypatch, antithetic):
     key = episode_key(9, torch.arange(32)[:, None], 0)
     for day in (0, 1):
         position = day * block_paths.MAX_SYMBOLS + torch.arange(3)
-        words = [random_bits(key, NeuralStream.DAY + stream, position) for stream in range(5)]
+        words = [random_bits(key, NeuralStream.DAY + stream, position) for stream in range(6)]
         uniform = [[open_uniform(word, torch.float32) for word in stream] for stream in words]
+        *radial, first_angle, second_angle = (number[:, 0] for number in uniform.pop())
+        pairs = [box_muller(*each) for each in zip(radial, (first_angle, second_angle), strict=True)]
+        common = [*(pair[0] for pair in pairs), *(pair[1] for pair in pairs)]
         choice, radial, angular, _ = uniform[0]
         angular = (angular + 0.5) % 1.0 if antithetic else angular
         noise, of_bars = read[2 * day], read[2 * day + 1]
         assert torch.equal(noise, torch.stack([choice, radial, angular]))
         for quantity, (first, second, zero, shock) in enumerate(uniform[1:]):
-            normal, other = box_muller(first, second)
-            assert torch.equal(of_bars.normal[quantity], normal) and torch.equal(of_bars.zero[quantity], zero)
-            assert torch.equal(of_bars.shock[quantity], shock[:, 0])
-            assert torch.equal(of_bars.shock_size[quantity], other[:, 0])
+            expected = [*box_muller(first, second), common[quantity], shock[:, 0]]
+            assert all(torch.equal(part[quantity], each) for part, each in zip(of_bars.copula, expected, strict=True))
+            assert torch.equal(of_bars.zero[quantity], zero)
 
 
 def test_any_number_of_threads_reads_and_draws_the_same(monkeypatch):
@@ -256,13 +258,18 @@ def test_after_a_renewal_days_are_drawn_as_with_samplers_made_anew():
     paths = BlockPaths(network, starts, "india", Block(0, PATHS, PATHS), SEED, 1.0)
     for day in range(LEVEL_STRIDE):
         paths.observe(paths.draw(day)[0])
-    before, _ = paths.draw(LEVEL_STRIDE)
+    (before, _), first = paths.draw(LEVEL_STRIDE), paths._draws.copula.variances.clone()
     paths.renew(LEVEL_STRIDE)
     renewed, _ = paths.draw(LEVEL_STRIDE)
     matrices = with_level(starts.matrices, paths._state.common.level(), network.level_shares_of("india"))
-    factor, bar_factors = network.factors(matrices, "india")
-    paths._draws = paths._draws._replace(returns=network.draws(factor, "india"), bar_factors=bar_factors)
+    paths._draws = paths._draws._replace(returns=network.draws(torch.linalg.cholesky(matrices[:, 0]), "india"))
     assert torch.equal(renewed, paths.draw(LEVEL_STRIDE)[0]) and not bool((renewed == before).all((0, 1)).any())
+    # The bars' numbers have the correlations of the density: those of a sum of independent parts.
+    factor, (estimated, own, common) = paths._draws.copula.factor, paths._draws.copula.variances[..., None, None]
+    drawn = estimated * factor @ factor.mT + own * torch.eye(3) + common
+    expected = network.bars.factors(matrices[:, 1:], None, 0)
+    torch.testing.assert_close(drawn, expected @ expected.mT, atol=1e-5, rtol=0)
+    assert float((paths._draws.copula.variances - first).abs().amax((0, 1)).min()) > 1e-3
 
 
 def test_paths_without_a_level_are_those_of_a_level_of_which_nothing_is_mixed_in():
@@ -279,7 +286,7 @@ def test_paths_without_a_level_are_those_of_a_level_of_which_nothing_is_mixed_in
 
 def test_a_day_asks_the_device_for_no_number():
     market, elsewhere = NeuralMarket(small_network(), "india"), torch.device("meta")
-    known, cache, state, matrices, weekday, follows = market.starts(history_of(3))
+    known, cache, state, matrices, weekday, follows, _ = market.starts(history_of(3))
     cache = cache._replace(keys=cache.keys.to(elsewhere), values=cache.values.to(elsewhere))
     state = state.taken(lambda part: part.to(elsewhere))
     window = market.network.settings.trunk.window
