@@ -30,7 +30,7 @@ WARM_UP = 252
 BURN_IN = 120
 """Burn-in in days, after which the artificial start has no influence."""
 
-PASTS = 8
+PASTS = 32
 """Number of stored warm-ups."""
 
 LEAST_DAYS = 120
