@@ -286,8 +286,8 @@ GAP_SCALE, WICKS_SCALE, VOLUME_SCALE = 0, 1, 2
 """Positions among `BarScales.features`: logarithms of scales over typical ones."""
 
 HIGHEST_GAP_SCALE, HIGHEST_VOLUME_SCALE = 0.8, 1.2
-"""Bounds of these features: training days have at most 0.72 and 1.07. Beyond them the heads would extrapolate, and some
-stock in a hundred paths would go on with gaps that its days take back, for good."""
+"""Bounds of these features: the days of both markets have at most 0.72 and 1.07. Beyond them the heads would
+extrapolate, and some stock in a hundred paths would go on with gaps that its days take back, for good."""
 
 NUM_QUANTITIES = 3
 """Quantities whose correlations among symbols are estimated: gap, wicks and volume."""

@@ -114,23 +114,19 @@ class BarHeads(nn.Module):
         self.register_buffer("calendar", torch.zeros(markets, len(CALENDAR)))
         self.register_buffer("mixtures", torch.tensor(MIXTURES[joint]), persistent=False)
 
-    def factors(self, matrices: Tensor, present: Tensor | None, market: int) -> Tensor:
-        """Return Cholesky factors of gap, upper and lower wick and volume. Shapes: (..., 3, K, K) -> (..., 4, K, K).
-
-        Symbols that are not present, (..., 4, K), are decorrelated; by default all are.
-        """
+    def factors(self, matrices: Tensor, present: Tensor, market: int) -> Tensor:
+        """Return Cholesky factors of gap, upper and lower wick and volume. Shapes: (..., 3, K, K) -> (..., 4, K, K)."""
         estimated, common = self._weights(market)
         mixed = rescaled(_by_quantity(matrices, -3), estimated.to(matrices.dtype), common.to(matrices.dtype))
         return masked_factor(mixed, present)
 
-    def draws(self, matrices: Tensor) -> CopulaDraws:
-        """Return the sampler of days by estimated matrices, (P, 3, K, K), with `variances` that are still to be set."""
+    def estimated_factor(self, matrices: Tensor) -> Tensor:
+        """Return those of `CopulaDraws`, with `LEAST_OWN` of a symbol's own. Shapes: (P, 3, K, K) -> (P, 4, K, K)."""
         own = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
-        factor = _by_quantity(torch.linalg.cholesky((1.0 - LEAST_OWN) * matrices + LEAST_OWN * own), -3)
-        return CopulaDraws(factor, factor.new_empty(3, *factor.shape[:2]))
+        return _by_quantity(torch.linalg.cholesky((1.0 - LEAST_OWN) * matrices + LEAST_OWN * own), -3)
 
     def variances(self, scale: Tensor, offset: Tensor, market: int) -> Tensor:
-        """Return variances by which `draws` draws days of `rescaled` matrices. Shapes: (P, 3), (P, 3) -> (3, P, 4)."""
+        """Return those of `CopulaDraws`, for days of `rescaled` matrices. Shapes: (P, 3), (P, 3) -> (3, P, 4)."""
         estimated, common = self._weights(market)
         common = common + estimated * _by_quantity(offset, -1)
         # Of what the factor's matrices are made of, a share is a symbol's own already.
@@ -197,8 +193,8 @@ class BarHeads(nn.Module):
     ) -> Tensor:
         """Draw a day's scaled moves given its returns. Shapes: known (P, K, width), scales (P, K, 4) -> (P, K, 5).
 
-        The temperature is a factor on gaps, about their median, and on wicks; `weekday_move` is that of the day's
-        `weekday_moves`, (P,).
+        The temperature is a factor on gaps, about their median, and on wicks, both bounded before; `weekday_move` is
+        that of the day's `weekday_moves`, (P,).
         """
         normal = noise.copula.estimated
         if self.joint != "none":

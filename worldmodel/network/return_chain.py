@@ -59,10 +59,8 @@ class ChainStatistics(NamedTuple):
         return nothing._replace(implied_mean=self.running_mean, running_mean=self.running_mean, position=self.position)
 
 
-def masked_factor(correlation: Tensor, valid: Tensor | None) -> Tensor:
+def masked_factor(correlation: Tensor, valid: Tensor) -> Tensor:
     """Return the Cholesky factor with symbols without a return decorrelated. Shapes: (..., K, K), (..., K)."""
-    if valid is None:
-        return torch.linalg.cholesky(correlation)
     weight = valid.to(correlation.dtype)
     both = weight.unsqueeze(-1) * weight.unsqueeze(-2)
     identity = torch.eye(correlation.shape[-1], dtype=correlation.dtype, device=correlation.device)

@@ -70,8 +70,8 @@ SMALLEST_WICK = 1e-4
 """Shorter wicks count as zero: prices are rounded. In volatilities."""
 
 LARGEST = 16.0
-"""Bound of drawn gaps and wicks, in volatilities: none of 290,000 training days had more than 14.9. The laws' tails are
-heavier, and after one gap of 40 a stock would go on with such gaps for good."""
+"""Bound of drawn gaps and wicks, in volatilities. Of 291,000 stock-days up to the split none had a larger gap, three
+longer wicks. The laws' tails are heavier, and after one gap of 40 a stock would go on with such gaps for good."""
 
 ZERO_LOGIT = -3.0
 """Logit of an exact zero for a raw output of 0."""

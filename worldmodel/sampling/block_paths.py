@@ -78,7 +78,7 @@ class Starts(NamedTuple):
     Shapes: known (S, K, width), state (S, K), cache S K; correlations of returns, gaps, wicks and volumes before the
     level of the state is mixed into them (S, 4, K, K); number of the first drawn weekday, of `weekday_after`, (S,).
     `follows` is whether any level is mixed in: else correlations are those of the starts, on all days. `place` is the
-    row of each history that paths choose from, where only those that some path chooses were read; by default all were.
+    row of each history that paths choose from, where only those of the drawn paths were read; by default all were.
     """
 
     known: Tensor
@@ -124,11 +124,12 @@ class BlockPaths:
         self._index = network.settings.markets.index(market)
         self._weekday, self._weekday_moves = starts.weekday[own], network.bars.weekday_moves(self._index)
         self._state = starts.state.taken(lambda part: part[own])
-        self._shares, self._means = network.level_shares_of(market), mean_correlation(starts.matrices)[own]
-        self._of_returns, self._follows = starts.matrices[own, 0], starts.follows
+        # By path, not by start: on a GPU the rounding of sums and factors depends on how many there are.
+        matrices = starts.matrices[own]
+        self._shares, self._means = network.level_shares_of(market), mean_correlation(matrices)
+        self._of_returns, self._follows = matrices[:, 0].contiguous(), starts.follows
         factor, variances = self._correlations()
-        copula = network.bars.draws(starts.matrices[:, 1:])
-        copula = CopulaDraws(copula.factor[own], variances)
+        copula = CopulaDraws(network.bars.estimated_factor(matrices[:, 1:]), variances)
         shocks = network.bars.shocks(self._index)
         self._draws = DayDraws(network.draws(factor, market), network.bars, copula, shocks, antithetic)
         self._drift = network.drift_of(market, symbols)

@@ -134,7 +134,7 @@ def draw_own_paths(model: Path, options: PathOptions) -> Bars:
         read = before.unique()
         place = torch.zeros(len(past.ohlcv), dtype=torch.long, device=drawing.device)
         place[read] = torch.arange(len(read), device=drawing.device)
-        starts = drawing.starts(replace(past, ohlcv=past.ohlcv[read]), matrices)._replace(place=place)
+        starts = drawing.starts(replace(past, ohlcv=past.ohlcv[read]), matrices, apart=True)._replace(place=place)
         return drawing.draw_after(starts, count, later, seed, first=first)
 
     if options.history is None and drawing.device.type == "cpu":

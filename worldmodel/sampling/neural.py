@@ -134,30 +134,32 @@ class NeuralMarket(MarketModel):
         drawn = self.draw_after(starts, len(own), num_days, seed, first=own.start)
         return drawn if len(own) == num_paths else ranks().joined(drawn)
 
-    def starts(self, history: Bars, matrices: Tensor | None = None) -> Starts:
+    def starts(self, history: Bars, matrices: Tensor | None = None, apart: bool = False) -> Starts:
         """Compute the start states of histories, whose receptive field the trunk reads once for all paths.
 
         Given `matrices`, correlations of the symbols' quantities, (4, K, K), replace those of the histories, but for
-        their fast levels.
+        their fast levels. Histories are read as by `read`.
 
         Raises:
             ValueError: a symbol has no bar on the last day, or there are too many.
         """
         _refuse_unfit(history, -1)
         observed = observe_history(encode_bars(history.ohlcv.to(self.device)))
-        return self._starts(observed, history.dates[-1], matrices)
+        return self._starts(observed, history.dates[-1], matrices, apart)
 
     def follows_levels(self) -> bool:
         """Return whether a share of the fast levels of its correlations is not 0."""
         return bool(self.network.level_shares_of(self.market).any())
 
     @torch.no_grad()
-    def _starts(self, observed: ObservedHistory, date: np.datetime64, matrices: Tensor | None = None) -> Starts:
+    def _starts(
+        self, observed: ObservedHistory, date: np.datetime64, matrices: Tensor | None = None, apart: bool = False
+    ) -> Starts:
         if matrices is None:
             last = matrices_after(observed, *self.network.estimator_of(self.market))
         else:
             last = matrices.to(self.device).expand(len(observed.valid), *matrices.shape)
-        known, cache = self.read(observed.features, apart=True)
+        known, cache = self.read(observed.features, apart)
         weekday = torch.full((len(known),), weekday_after(date), device=self.device)
         return Starts(known, cache, observed.last, last.float(), weekday, self.follows_levels())
 

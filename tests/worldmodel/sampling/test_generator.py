@@ -27,7 +27,7 @@ from vecenv.worldmodel.data.bar_moves import encode_bars
 from vecenv.worldmodel.data.calendar import FIRST_WEEKDAY
 from vecenv.worldmodel.data.correlation import matrices_over
 from vecenv.worldmodel.data.correlation_level import mean_correlation
-from vecenv.worldmodel.network.checkpoint import JUDGED, load_network
+from vecenv.worldmodel.network.checkpoint import JUDGED, SHIPPED, load_network
 from vecenv.worldmodel.sampling import generator, kept_paths, rollout, stationary
 from vecenv.worldmodel.sampling import stress_paths as module
 from vecenv.worldmodel.sampling.generator import PathOptions, draw_paths
@@ -226,6 +226,18 @@ def test_a_path_goes_on_from_a_past_that_nobody_trades(started_model):
         alone = replace(pasts, ohlcv=pasts.ohlcv[same])
         drawn = market.draw_after(market.starts(alone, start.correlation), 2, 1, seed=5)
         assert torch.allclose(drawn[path], few[path, WARM_UP:], rtol=1e-4)
+
+
+def test_only_pasts_that_some_path_chooses_are_read_each_by_itself(monkeypatch):
+    """One symbol of the shipped network, of which several are read together with other digits than one alone."""
+    starts, read = NeuralMarket.starts, []
+    monkeypatch.setattr(
+        NeuralMarket, "starts", lambda *given, **more: read.append(len(given[1].ohlcv)) or starts(*given, **more)
+    )
+    drawn = [draw_paths(SHIPPED, PathOptions(paths, WARM_UP + 2, symbols=1)).ohlcv for paths in (40, 3, 1)]
+    assert torch.equal(drawn[1], drawn[0][:3]) and torch.equal(drawn[2], drawn[0][:1])
+    chosen = [len(bars[:, WARM_UP - 1].unique(dim=0)) for bars in drawn]
+    assert read == chosen and chosen[0] > 16 and chosen[2] == 1
 
 
 def test_what_is_learned_of_a_market_is_its_mean():

@@ -267,7 +267,7 @@ def test_after_a_renewal_days_are_drawn_as_with_samplers_made_anew():
     # The bars' numbers have the correlations of the density: those of a sum of independent parts.
     factor, (estimated, own, common) = paths._draws.copula.factor, paths._draws.copula.variances[..., None, None]
     drawn = estimated * factor @ factor.mT + own * torch.eye(3) + common
-    expected = network.bars.factors(matrices[:, 1:], None, 0)
+    expected = network.bars.factors(matrices[:, 1:], torch.ones(3, dtype=torch.bool), 0)
     torch.testing.assert_close(drawn, expected @ expected.mT, atol=1e-5, rtol=0)
     assert float((paths._draws.copula.variances - first).abs().amax((0, 1)).min()) > 1e-3
 
