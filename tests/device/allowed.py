@@ -49,7 +49,7 @@ ALLOWED = (
     # A history is read once, before any day is drawn; two steps and a validation; checkpoints and tapes are checked.
     # Paths begin with the moves of weekdays and two factorisations, which look whether they failed, and go on with two
     # more at a new level every five days.
-    Allowed("worldmodel rollout", {"starts": None, "short rollout": 3, "rollout": 6}),
+    Allowed("worldmodel rollout", {"starts": None, "short rollout": 3, "rollout": 5}),
     Allowed("worldmodel densities", {"densities": None}),
     Allowed("worldmodel training", {"training": 16}),
     Allowed("worldmodel tape", {"tape": None}),
