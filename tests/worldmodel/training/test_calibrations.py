@@ -275,7 +275,7 @@ def test_planted_days_of_the_calendar_are_found_among_shocks(monkeypatch):
     planted = torch.tensor([0.6, 1.5, -3.0, 0.0, 0.0, -0.3], dtype=torch.float64)
     shocks = CommonShocks.of_raw(torch.tensor([[0.5, -1.0, 0.2], [1.0, 1.0, -0.5]]).double())
     uniform, size = torch.rand(days, generator=generator), torch.randn(days, generator=generator)
-    common = shocks.drawn(uniform.double(), size.double()) + calendar @ planted
+    common = shocks.drawn(uniform.double(), size.double(), torch.zeros(days).double()) + calendar @ planted
     factor = torch.linalg.cholesky(0.2 + 0.8 * torch.eye(6, dtype=torch.float64))
     normal = torch.randn(days, 6, generator=generator).double() @ factor.T + common[:, None]
     sums = CopulaSums.of(factor.expand(days, -1, -1), normal, torch.ones_like(normal, dtype=torch.bool))
