@@ -42,7 +42,7 @@ CONSTANTS = {
     "sampling.splitting": {"KEPT": 4, "LEAST_PROBABILITY": 1e-12, "NORMAL_QUANTILE": 1.96},
     "sampling.training_market": {"OFTEN": 0.95, "YEAR": 252, "YEARS": 5, "FIRST_DAY": 60},
     "data.features": {"SLOW_DECAY": 0.99, "MARKET_DECAY": 0.94, "LOWEST_VOLATILITY": 1e-3, "VOLUME_LIMIT": 6.0},
-    "network.sinh_arcsinh": {"LARGEST": 16.0},
+    "network.sinh_arcsinh": {"LARGEST_MOVE": 16.0},
     "network.bar_heads": {"WICK_LOCATION": -1.0, "LEAST_OWN": 1e-3, "MATRICES": (0, 1, 1, 2)},
     "data.correlation": {
         **{"DECAY": 0.995, "SHRINKAGE": 0.1, "SHRINKAGE_SYMBOLS": 25, "LOWEST_EIGENVALUE": 0.02},

@@ -27,7 +27,7 @@ from vecenv.worldmodel.network.gaussian_copula import (
 )
 from vecenv.worldmodel.network.return_chain import masked_factor
 from vecenv.worldmodel.network.settings import Joint
-from vecenv.worldmodel.network.sinh_arcsinh import LARGEST, NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
+from vecenv.worldmodel.network.sinh_arcsinh import LARGEST_MOVE, NUM_PARAMETERS, Scored, SinhArcsinh, ZeroInflated
 
 WICK_LOCATION = -1.0
 """Offset of a wick's logarithm, since wicks are small."""
@@ -121,12 +121,12 @@ class BarHeads(nn.Module):
         return masked_factor(mixed, present)
 
     def estimated_factor(self, matrices: Tensor) -> Tensor:
-        """Return those of `CopulaDraws`, with `LEAST_OWN` of a symbol's own. Shapes: (P, 3, K, K) -> (P, 4, K, K)."""
+        """Return factors for `CopulaDraws`, with `LEAST_OWN` of a symbol's own. (P, 3, K, K) -> (P, 4, K, K)."""
         own = torch.eye(matrices.shape[-1], dtype=matrices.dtype, device=matrices.device)
         return _by_quantity(torch.linalg.cholesky((1.0 - LEAST_OWN) * matrices + LEAST_OWN * own), -3)
 
     def variances(self, scale: Tensor, offset: Tensor, market: int) -> Tensor:
-        """Return those of `CopulaDraws`, for days of `rescaled` matrices. Shapes: (P, 3), (P, 3) -> (3, P, 4)."""
+        """Return variances for `CopulaDraws`, of days of `rescaled` matrices. Shapes: (P, 3), (P, 3) -> (3, P, 4)."""
         estimated, common = self._weights(market)
         common = common + estimated * _by_quantity(offset, -1)
         # Of what the factor's matrices are made of, a share is a symbol's own already.
@@ -201,7 +201,7 @@ class BarHeads(nn.Module):
             normal = copula.drawn(noise.copula, shocks, _of_volume(weekday_move))
         inputs = self._begin(known, returns, day_summary(returns, torch.ones_like(returns, dtype=torch.bool)), scales)
         law = self._gap(inputs, returns)
-        gap = law.other.drawn(normal[0]).clamp(-LARGEST, LARGEST)
+        gap = law.other.drawn(normal[0]).clamp(-LARGEST_MOVE, LARGEST_MOVE)
         if temperature != 1.0:
             median = law.other.drawn(torch.zeros_like(gap))
             gap = median + temperature * (gap - median)

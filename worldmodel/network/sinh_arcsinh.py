@@ -69,7 +69,7 @@ class SinhArcsinh(NamedTuple):
 SMALLEST_WICK = 1e-4
 """Shorter wicks count as zero: prices are rounded. In volatilities."""
 
-LARGEST = 16.0
+LARGEST_MOVE = 16.0
 """Bound of drawn gaps and wicks, in volatilities. Of 291,000 stock-days up to the split none had a larger gap, three
 longer wicks. The laws' tails are heavier, and after one gap of 40 a stock would go on with such gaps for good."""
 
@@ -118,5 +118,5 @@ class ZeroInflated(NamedTuple):
 
     def wick(self, normal: Tensor, zero: Tensor) -> Tensor:
         """Return wicks from standard normal and uniform numbers, of a distribution of their logarithm."""
-        length = self.other.drawn(normal).clamp(max=math.log(LARGEST)).exp()
+        length = self.other.drawn(normal).clamp(max=math.log(LARGEST_MOVE)).exp()
         return length.masked_fill(zero < torch.sigmoid(self.zero), 0.0)
