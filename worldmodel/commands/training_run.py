@@ -23,6 +23,7 @@ from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.stationary import StationaryStart
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, split_by_date
 from vecenv.worldmodel.training.calendar_moves import calibrate_calendar
+from vecenv.worldmodel.training.common_shocks import calibrate_shocks
 from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling
@@ -137,7 +138,7 @@ def calibrate(
     symbols: Mapping[str, Sequence[str]],
     part: Callable[[str], AbstractContextManager[Advance]],
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, Tensor]]:
-    """Calibrate each market's correlations, coupling, calendar and drift, and compute its stationary start.
+    """Calibrate each market's correlations, common shocks, coupling, calendar and drift; compute its stationary start.
 
     Return the symbols with a start of each market that has one, and the tensors of the starts.
     """
@@ -151,7 +152,8 @@ def calibrate(
             calibrate_levels(network, trained.estimated_by(network), advance=lambda share: advance(share / 2))
         market = trained.estimated_by(network)
         with part(coupling) as advance:
-            calibrate_coupling(network, market, advance=advance)
+            calibrate_shocks(network, market, advance=lambda share: advance(share / 2))
+            calibrate_coupling(network, market, advance=lambda share: advance(share / 2))
         with part(calendar) as advance:
             calibrate_calendar(network, market, advance=advance)
         with part(drift) as advance:

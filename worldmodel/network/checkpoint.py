@@ -20,6 +20,7 @@ from vecenv.learn.checkpoints import check_same_form, load_sealed, network_of, s
 from vecenv.worldmodel.data.calendar import CALENDAR
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES
 from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.return_shocks import no_shock
 from vecenv.worldmodel.network.settings import CnnGruSettings, NetworkSettings, TransformerSettings
 
 FORMAT = "vecenv-neural-market"
@@ -77,9 +78,11 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: version {metadata.get('version')} of the format, {VERSION} is needed: retrain it")
     settings, record = _settings(path, _json(path, metadata, "settings"), len(tensors)), _json(path, metadata, "record")
     weights = {name[len(WEIGHTS) :]: t for name, t in tensors.items() if name.startswith(WEIGHTS)}
-    # Weights from before there were levels follow none, and from before there was a calendar have days of no kind.
+    # Weights from before there were levels follow none, and from before there was a calendar have days of no kind; from
+    # before there were common shocks of returns, days without one.
     weights.setdefault("level_shares", torch.zeros(len(settings.markets), len(LEVEL_SHARES), device=device))
     weights.setdefault("bars.calendar", torch.zeros(len(settings.markets), len(CALENDAR), device=device))
+    weights.setdefault("return_shocks", no_shock().repeat(len(settings.markets), 1).to(device))
     network = network_of(path, lambda: MarketNetwork(settings), weights)
     if not bool(((network.decays > 0) & (network.decays < 1)).all()):
         raise ValueError(f"{path}: decays of correlations must lie between 0 and 1, got {network.decays.tolist()}")
@@ -87,6 +90,9 @@ def load_network(path: Path, device: torch.device | str = "cpu") -> Checkpoint:
         raise ValueError(f"{path}: shrinkages of correlations must be 0 to 1, got {network.shrinkages.tolist()}")
     if not bool(((network.level_shares >= 0) & (network.level_shares <= 1)).all()):
         raise ValueError(f"{path}: shares of correlations' levels must be 0 to 1, got {network.level_shares.tolist()}")
+    shocks = network.return_shocks
+    if not bool((shocks >= 0).all() and ((shocks.sum(-1) - 1.0).abs() < 1e-4).all()):
+        raise ValueError(f"{path}: probabilities of common shocks must be 0 to 1, of sum 1, got {shocks.tolist()}")
     if not bool(network.bars.calendar.isfinite().all()):
         told = network.bars.calendar.tolist()
         raise ValueError(f"{path}: moves on days of the calendar must be finite, got {told}")

@@ -18,13 +18,8 @@ from vecenv.worldmodel.data.features import FEATURES, MARKET_FEATURES
 from vecenv.worldmodel.network.bar_heads import BarHeads
 from vecenv.worldmodel.network.cnn_gru import CnnGru
 from vecenv.worldmodel.network.mixture import MIXTURES
-from vecenv.worldmodel.network.return_chain import (
-    ChainStatistics,
-    ReturnDraws,
-    ReturnHead,
-    chain_statistics,
-    masked_factor,
-)
+from vecenv.worldmodel.network.return_chain import ReturnDensity, ReturnDraws, ReturnHead, state_densities
+from vecenv.worldmodel.network.return_shocks import STATES, ReturnShocks, no_shock
 from vecenv.worldmodel.network.settings import CnnGruSettings, NetworkSettings, TransformerSettings
 from vecenv.worldmodel.network.transformer import Transformer
 from vecenv.worldmodel.network.trunk import Bfloat16Trunk, Trunk
@@ -61,6 +56,8 @@ class MarketNetwork(nn.Module):
         shrinkages: of the estimate, for 25 symbols. Shape: (number of markets,).
         level_shares: of the fast level of correlations of returns, gaps, wicks and volumes; see
             `vecenv.worldmodel.data.correlation_level`. Shape: (number of markets, 4).
+        return_shocks: probabilities of the states of a day's returns, see `vecenv.worldmodel.network.return_shocks`.
+            Shape: (number of markets, len(STATES)).
 
     Raises:
         ValueError: by methods, the network does not know the market.
@@ -72,7 +69,9 @@ class MarketNetwork(nn.Module):
     decays: Tensor
     shrinkages: Tensor
     level_shares: Tensor
+    return_shocks: Tensor
     flags: Tensor
+    states: Tensor
 
     def __init__(self, settings: NetworkSettings) -> None:
         super().__init__()
@@ -86,11 +85,13 @@ class MarketNetwork(nn.Module):
         self.register_buffer("hidden_features", hidden, persistent=False)
         # Created beforehand: writing a Python number into a GPU tensor synchronises, which graph capture forbids.
         self.register_buffer("flags", torch.eye(len(settings.markets)), persistent=False)
+        self.register_buffer("states", torch.tensor(STATES), persistent=False)
         self.register_buffer("drifts", torch.zeros(len(settings.markets), len(DRIFT_SIZES)))
         self.register_buffer("couplings", torch.ones(len(settings.markets)))
         self.register_buffer("decays", torch.full((len(settings.markets),), DECAY, dtype=torch.float64))
         self.register_buffer("shrinkages", torch.full((len(settings.markets),), SHRINKAGE, dtype=torch.float64))
         self.register_buffer("level_shares", torch.tensor(LEVEL_SHARES).repeat(len(settings.markets), 1))
+        self.register_buffer("return_shocks", no_shock().repeat(len(settings.markets), 1))
 
     def with_bfloat16_trunk(self) -> MarketNetwork:
         """Return a network of the same heads whose trunk multiplies in bfloat16, for evaluation alone."""
@@ -137,9 +138,14 @@ class MarketNetwork(nn.Module):
         """Return the shares of the fast levels of a market's correlations, as a view. Shape: (4,)."""
         return self.level_shares[self._index(market)]
 
+    def return_shocks_of(self, market: str) -> Tensor:
+        """Return the probabilities of the states of a market's days, as a view. Shape: (len(STATES),)."""
+        return self.return_shocks[self._index(market)]
+
     def draws(self, factor: Tensor, market: str) -> ReturnDraws:
         """Return the sampler of a market's returns. Shape of the correlation's factor: (P, K, K)."""
-        return ReturnDraws(self.returns, factor, self.coupling_of(market))
+        shocks = ReturnShocks(self.return_shocks_of(market), *self.states.unbind(-1))
+        return ReturnDraws(self.returns, factor, self.coupling_of(market), shocks)
 
     def _index(self, market: str) -> int:
         if market not in self.settings.markets:
@@ -165,11 +171,12 @@ class MarketNetwork(nn.Module):
         """
         daily_return = log_return(scaled)
         still = daily_return - self.drift_of(market, known.shape[-2]) / volatility
-        coupling = self.coupling_of(market)
-        statistics = chain_statistics(still, valid, masked_factor(matrices[..., 0, :, :], valid))
-        for_return = self.returns.known(known)
-        alone = self.returns(for_return, ChainStatistics.none(still)).log_prob(still)
-        chained = self.returns(for_return, statistics, coupling).log_prob(still)
+        likely = [
+            (share, state) for share, state in zip(self.return_shocks_of(market).tolist(), STATES, strict=True) if share
+        ]
+        shares, states = zip(*likely, strict=True)
+        given = (self.returns.known(known), still, valid, matrices[..., 0, :, :], states, self.coupling_of(market))
+        alone, chained = ReturnDensity.mixed(state_densities(self.returns, *given), shares, valid)
         shape = self.bar_log_prob(known, scaled, valid, matrices, scales, calendar, market)
         return DayLogProb(*(part.where(valid, 0.0) for part in (alone, chained, shape)))
 

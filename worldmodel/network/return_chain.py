@@ -7,6 +7,8 @@ running mean of the market, and the size of the day's surprises. A head may use 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -15,6 +17,7 @@ from torch.nn import functional
 
 from vecenv.worldmodel.data.correlation_level import VALUE_LIMIT
 from vecenv.worldmodel.network.mixture import Array, SignedMixture, Stretched, StudentTMixture, functions_of
+from vecenv.worldmodel.network.return_shocks import ReturnShocks, common_shares
 from vecenv.worldmodel.network.settings import Joint
 
 COMPONENTS = 3
@@ -118,12 +121,13 @@ class ReturnDraws:
 
     A step of the chain is bound by the number of operations, not by their size. Terms independent of previous returns
     are therefore computed for all symbols at once, constants are folded into weights, and on a CPU a step runs in
-    NumPy. The distribution is that of `ReturnHead.forward`, which computes densities.
+    NumPy. The distribution is that of `ReturnHead.forward`, which computes densities, with common shocks.
     """
 
-    def __init__(self, head: ReturnHead, factor: Tensor, coupling: Tensor) -> None:
+    def __init__(self, head: ReturnHead, factor: Tensor, coupling: Tensor, shocks: ReturnShocks) -> None:
         paths, symbols = factor.shape[:2]
-        self.head = head
+        self.head, self.shocks = head, shocks
+        self.shares = factor.new_empty(paths, symbols)
         # Symbols first, so that a step reads contiguous memory.
         self.factor = factor.new_empty(symbols, symbols, paths)
         self.deviation, self.log_scale = (factor.new_empty(symbols, paths) for _ in range(2))
@@ -148,6 +152,7 @@ class ReturnDraws:
     def renew(self, factor: Tensor) -> None:
         """Go on with other factors, (P, K, K), in the same memory, as a captured graph reads it."""
         self.factor.copy_(factor.permute(2, 1, 0))
+        self.shares.copy_(common_shares((factor @ factor.sum(-2).unsqueeze(-1)).squeeze(-1) / factor.shape[-1]))
         self.deviation.copy_(factor.diagonal(dim1=-2, dim2=-1).T)
         if self.head.joint == "correlations":
             torch.log(self.deviation, out=self.log_scale)
@@ -157,7 +162,10 @@ class ReturnDraws:
 
     @torch.no_grad()
     def draw(self, known: Tensor, noise: Tensor, temperature: float) -> Tensor:
-        """Draw a day without drift; temperature scales distances from means. Shape: (P, K); of the noise: (3, P, K)."""
+        """Draw a day without drift; temperature scales distances from means. Shape: (P, K); of the noise: (4, P, K).
+
+        The last number of the noise of the first symbol chooses the common shock.
+        """
         head, mixture = self.head, self.head.mixture
         torch.add(self.constant, head.known(known).transpose(0, 1), out=self.begin)
         words = noise.transpose(-1, -2).contiguous()
@@ -189,7 +197,56 @@ class ReturnDraws:
             implied[k + 1 :] += factor[k, k + 1 :] * white
             total += limited
             squares += white * white
-        return drawn_returns.T
+        return self.shocks.shocked(drawn_returns.T, noise[3, :, 0], self.shares, temperature)
+
+
+class ReturnDensity(NamedTuple):
+    """Log-densities of returns: of each alone, and given the previous symbols' of the day. Shape of each: (..., K)."""
+
+    alone: Tensor
+    chained: Tensor
+
+    @classmethod
+    def mixed(cls, densities: Sequence[ReturnDensity], probabilities: Sequence[float], valid: Tensor) -> ReturnDensity:
+        """Return those of days in states of these densities and probabilities; of one state, its own.
+
+        The previous symbols tell the state: a symbol's part is the joint density with it over the one without.
+        """
+        if len(densities) == 1:
+            return densities[0]
+        each = [parts.where(valid, 0.0).cumsum(-1) for parts in (each.chained for each in densities)]
+        joint = log_mixture(each, probabilities)
+        before = functional.pad(joint[..., :-1], (1, 0))
+        return cls(log_mixture([each.alone for each in densities], probabilities), joint - before)
+
+
+def state_densities(
+    head: ReturnHead,
+    known: Tensor,
+    returns: Tensor,
+    valid: Tensor,
+    matrix: Tensor,
+    states: Sequence[tuple[float, float]],
+    coupling: Tensor | float = 1.0,
+) -> list[ReturnDensity]:
+    """Return the densities of days in each of some states, of a scale and a move.
+
+    Shapes: known (..., K, hidden), returns and valid (..., K), matrix of correlations (..., K, K).
+    """
+    factor, shares = masked_factor(matrix, valid), common_shares(matrix.mean(-1))
+    found = []
+    for scale, move in states:
+        own = (returns - move * shares) / scale
+        laws = head(known, ChainStatistics.none(own)), head(known, chain_statistics(own, valid, factor), coupling)
+        found.append(ReturnDensity(*(law.log_prob(own) - math.log(scale) for law in laws)))
+    return found
+
+
+def log_mixture(densities: Sequence[Tensor], probabilities: Sequence[float]) -> Tensor:
+    """Return the log-density of a mixture. Shape: (...)."""
+    return torch.stack(
+        [part + math.log(share) for part, share in zip(densities, probabilities, strict=True)]
+    ).logsumexp(0)
 
 
 def _light(tensor: Tensor) -> Array:

@@ -31,7 +31,8 @@ MAX_SYMBOLS = 1 << 12
 class DayDraws(NamedTuple):
     """Samplers of the days of some paths: of returns, and of bars given the returns.
 
-    Antithetic draws reflect every return about the location of its component, from the same numbers.
+    Antithetic draws reflect every return about the location of its component, and the number of the common shock, from
+    the same numbers.
     """
 
     returns: ReturnDraws
@@ -62,7 +63,9 @@ class DayDraws(NamedTuple):
         if self.antithetic:
             # Half a turn of the noise's angle, the third number, changes its sign.
             uniform[0, 2] = (uniform[0, 2] + 0.5) % 1.0
-        returns = self.returns.draw(known, uniform[0, :3], temperature) + drift
+            # Above 0, for which there is no state.
+            uniform[0, 3] = (1.0 - uniform[0, 3]).clamp(min=2.0**-33)
+        returns = self.returns.draw(known, uniform[0], temperature) + drift
         # What a day's symbols have in common; its shocks are chosen by numbers that the first bar has no use for.
         of_day = random_bits(key, NeuralStream.DAY + len(MATRICES) + 1, day * MAX_SYMBOLS)
         common = torch.cat(box_muller(*open_uniform(torch.stack(of_day), torch.float32).squeeze(-1).chunk(2)))

@@ -111,7 +111,7 @@ def _drawn_moves(network: MarketNetwork, market: TrainingMarket, days: range, se
             continue
         known = market.known(network, first, stop, reach)[whole - first].repeat_interleave(PATHS, 0)
         factor = masked_factor(market.matrices_before(whole)[:, 0], everyone).repeat_interleave(PATHS, 0)
-        noise = torch.rand(3, *known.shape[:2], generator=generator, device=device)
+        noise = torch.rand(4, *known.shape[:2], generator=generator, device=device)
         noise = noise.clamp(min=torch.finfo(noise.dtype).tiny)
         moves.append(network.draws(factor, market.name).draw(known, noise, 1.0))
     return torch.cat(moves)

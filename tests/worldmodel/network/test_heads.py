@@ -20,6 +20,7 @@ from vecenv.worldmodel.network.return_chain import (
     chain_statistics,
     masked_factor,
 )
+from vecenv.worldmodel.network.return_shocks import STATES, ReturnShocks, no_shock
 from vecenv.worldmodel.network.settings import Joint
 from vecenv.worldmodel.network.sinh_arcsinh import Scored, SinhArcsinh, ZeroInflated
 
@@ -272,9 +273,9 @@ def test_every_return_is_drawn_from_its_density(mixture, joint):
     head = ReturnHead(WIDTH, 16, joint, mixture).double()
     for parameter in head.parameters():
         nn.init.normal_(parameter, std=0.4)
-    draws = ReturnDraws(head, factor, COUPLING)
+    draws = ReturnDraws(head, factor, COUPLING, ReturnShocks(no_shock(), *torch.tensor(STATES).unbind(-1)))
     for today, temperature in ((known, 1.0), (known + 1.0, 1.0), (known, 0.0), (known, 1.7)):
-        returns = draws.draw(today, noise, temperature)
+        returns = draws.draw(today, torch.cat([noise, noise[:1]]), temperature)
         statistics = chain_statistics(returns, torch.ones_like(returns, dtype=torch.bool), factor)
         law = head(head.known(today), statistics, COUPLING)
         drawn = law.draw(noise[0], *law.mixture.noise(noise[1], noise[2]))

@@ -22,11 +22,13 @@ from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES, mean_correlation, with_level
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
+from vecenv.worldmodel.network.return_shocks import NO_SHOCK, STATES, no_shock
 from vecenv.worldmodel.sampling import training_market
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
-from vecenv.worldmodel.training import calendar_moves, correlation_levels, correlations, coupling, drift
+from vecenv.worldmodel.training import calendar_moves, common_shocks, correlation_levels, correlations, coupling, drift
 from vecenv.worldmodel.training.calendar_moves import CommonDays, calibrate_calendar, fitted
+from vecenv.worldmodel.training.common_shocks import calibrate_shocks, most_likely
 from vecenv.worldmodel.training.correlation_levels import calibrate_levels
 from vecenv.worldmodel.training.correlations import calibrate_correlations
 from vecenv.worldmodel.training.coupling import calibrate_coupling, shrunk_mean
@@ -40,6 +42,7 @@ ESTIMATES = ("decays", "shrinkages")
 CALIBRATIONS = {
     "correlations": Calibration(calibrate_correlations, ESTIMATES, ([DECAY], [SHRINKAGE]), ((4, STOP), (6, 60)), 2),
     "levels": Calibration(calibrate_levels, ("level_shares",), (list(LEVEL_SHARES),), ((4, STOP), (6, 60)), 2),
+    "shocks": Calibration(calibrate_shocks, ("return_shocks",), (no_shock().tolist(),), ((4, STOP), (6, 60)), 2),
     "coupling": Calibration(calibrate_coupling, ("couplings",), ([1.0],), ((4, STOP), (6, 210)), 4),
     "calendar": Calibration(calibrate_calendar, ("bars.calendar",), ([0.0] * len(CALENDAR),), ((4, STOP), (6, 130)), 1),
     "drift": Calibration(calibrate_drift, ("drifts",), ([0.0] * 4,), ((6, 200),), 4),
@@ -53,6 +56,7 @@ def _little_effort(monkeypatch):
     """And no shrinking of couplings and days of the calendar: short years differ too much for any."""
     for module, few in (
         (correlations, {"HALF_LIVES": (100.0, 400.0), "SHRINKAGES": (0.0, 0.3), "CHOICES": 1}),
+        (common_shocks, {"CHOICES": 1, "ITERATIONS": 100}),
         (correlation_levels, {"SHARES": (0.0, 0.6), "CHOICES": 1, "HORIZON": 20}),
         (coupling, {"LIMITS": (0.2, 5.0), "PATHS": 4, "shrunk_mean": np.mean}),
         (drift, {"EFFORTS": dict.fromkeys(DRIFT_SIZES, Effort(4, 16)), "DAYS": 5, "LIMIT": 1.0}),
@@ -98,11 +102,11 @@ def test_days_after_validation_do_not_count(calibration):
 def test_a_market_is_calibrated_in_turn(monkeypatch):
     """Each part by the estimates that are set before it."""
     done, market = [], SimpleNamespace(name="us", estimated_by=lambda _: done.append("estimated") or market)
-    for part in ("correlations", "levels", "coupling", "calendar", "drift"):
+    for part in ("correlations", "levels", "shocks", "coupling", "calendar", "drift"):
         monkeypatch.setattr(training_run, f"calibrate_{part}", lambda *_, part=part, **__: done.append(part))
     monkeypatch.setattr(StationaryStart, "learn", lambda *_: ((), None))
     found = training_run.calibrate(tiny_network(), [market], {"us": ()}, lambda _: nullcontext(lambda share: None))
-    assert done == ["correlations", "estimated", "levels", "estimated", "coupling", "calendar", "drift"]
+    assert done == ["correlations", "estimated", "levels", "estimated", "shocks", "coupling", "calendar", "drift"]
     assert found == ({}, {})
 
 
@@ -312,3 +316,32 @@ def test_stretches_are_days_of_the_history(monkeypatch):
         assert STOP - drift.YEARS * 10 - WARM_UP <= first <= STOP - WARM_UP
         chosen.add((one, other))
     assert len(chosen) > 4 and drift._recent_stretches(market, 7, 8, np.random.default_rng(0)) is None
+
+
+def test_the_most_likely_states_are_the_maximum():
+    """Of a concave likelihood: no other state would gain (Kiefer and Wolfowitz 1956), and planted ones are found."""
+    generator = torch.Generator().manual_seed(5)
+    planted = torch.rand(4_000, generator=generator) < 0.2
+    days = torch.randn(4_000, generator=generator).double() + 3.0 * planted
+    means = torch.tensor([0.0, 1.5, 3.0, -3.0])
+    density = torch.distributions.Normal(means[:, None].double(), 1.0).log_prob(days)
+    found = most_likely(density)
+    assert found.tolist() == pytest.approx([0.8, 0.0, 0.2, 0.0], abs=0.05) and float(found.sum()) == pytest.approx(1.0)
+    likely = (density + found.log()[:, None]).logsumexp(0)
+    gains = (density - likely).exp().mean(-1)
+    assert float(gains.max()) < 1.01 and gains[found > 0].tolist() == pytest.approx(
+        [1.0] * int((found > 0).sum()), abs=0.01
+    )
+
+
+def test_shocks_are_fitted_to_the_density_that_is_told():
+    market, network = matrix_market(400), plain_network()
+    years = recent_years(market)
+    found = common_shocks._state_log_density(network, market, years[0])
+    for state in (0, NO_SHOCK, len(STATES) - 1):
+        shocks = network.return_shocks_of("us")
+        shocks.zero_()
+        shocks[state] = 1.0
+        order = torch.arange(SYMBOLS)
+        told, _, _ = market.log_prob(network, years[0].start, years[0].stop, network.settings.trunk.reach, order)
+        assert torch.allclose(told.chained.sum(-1), found[state], rtol=1e-4, atol=1e-3)
