@@ -17,6 +17,7 @@ from vecenv.worldmodel.data.correlation_level import with_level
 from vecenv.worldmodel.data.features import observe_history
 from vecenv.worldmodel.network.checkpoint import save_network
 from vecenv.worldmodel.network.market_network import MarketNetwork
+from vecenv.worldmodel.network.return_shocks import STATES
 from vecenv.worldmodel.network.settings import Joint, NetworkSettings, TransformerSettings
 from vecenv.worldmodel.sampling.neural import NeuralMarket
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket
@@ -45,6 +46,8 @@ def small_network() -> MarketNetwork:
     network.couplings.copy_(torch.tensor([1.15, 0.9]))
     network.decays.copy_(torch.tensor([0.98, 0.99]))
     network.shrinkages.copy_(torch.tensor([0.2, 0.0]))
+    shocks = {(1.0, -3.0): 0.1, (0.85, 0.0): 0.2, (1.0, 0.0): 0.4, (1.5, 0.0): 0.1, (1.0, 1.0): 0.2}
+    network.return_shocks.copy_(torch.tensor([shocks.get(state, 0.0) for state in STATES]))
     network.bars.calendar.copy_(torch.linspace(-1.5, 1.5, 2 * len(CALENDAR)).view(2, -1))
     return network
 

@@ -18,12 +18,7 @@ from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import state_densities
 from vecenv.worldmodel.network.return_shocks import STATES, no_shock
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, recent_years
-
-SYMBOLS, CHOICES = 25, 4
-"""Symbols of a choice, and number of choices."""
-
-FEWEST = 5
-"""Minimum number of symbols for the calibration."""
+from vecenv.worldmodel.training.coupling import CHOICES, FEWEST, SYMBOLS
 
 ITERATIONS = 1_000
 """Of expectation maximisation."""

@@ -31,6 +31,7 @@ from vecenv.worldmodel.network.checkpoint import (
 )
 from vecenv.worldmodel.network.cnn_gru import CnnGru
 from vecenv.worldmodel.network.market_network import DayLogProb, MarketNetwork, one_market_network
+from vecenv.worldmodel.network.return_shocks import STATES, no_shock
 from vecenv.worldmodel.network.settings import (
     RUNNING_MEAN_CHAIN,
     Architecture,
@@ -338,14 +339,16 @@ def resealed(path, without=None, **texts):
     save_sealed(path, kind, tensors, {name: text for name, text in metadata.items() if name != SEAL})
 
 
-@pytest.mark.parametrize("name", ["bars.calendar", "level_shares"])
-def test_weights_from_before_the_calendar_or_levels_are_read_without_any(saved, name):
+@pytest.mark.parametrize(
+    ("name", "without"), [("bars.calendar", 0.0), ("level_shares", 0.0), ("return_shocks", no_shock())]
+)
+def test_weights_from_before_the_calendar_levels_or_shocks_are_read_without_any(saved, name, without):
     path, network = saved
-    network.get_buffer(name).fill_(0.75)
+    network.get_buffer(name).fill_(1 / len(STATES))
     save_network(path, network, {}, {})
     assert torch.equal(load_network(path).network.get_buffer(name), network.get_buffer(name))
     resealed(path, f"network.{name}")
-    assert not bool(load_network(path).network.get_buffer(name).any())
+    assert bool((load_network(path).network.get_buffer(name) == without).all())
 
 
 def other(**trunk):
@@ -423,6 +426,12 @@ def test_files_of_no_network_are_refused(saved):
         ("decays", (1.0, 0.0, float("nan")), (0.5,), "decays of correlations must lie between 0 and 1, got "),
         ("shrinkages", (1.5, -0.1), (0.0, 1.0), r"shrinkages of correlations must be 0 to 1, got \[0.0, "),
         ("level_shares", (1.5, -0.1, float("nan")), (0.0, 1.0), "shares of correlations' levels must be 0 to 1, got "),
+        (
+            "return_shocks",
+            (1.0, -0.1, float("nan")),
+            (1 / len(STATES),),
+            "probabilities of common shocks must be 0 to ",
+        ),
         ("bars.calendar", (float("nan"), float("inf")), (-9.0,), "moves on days of the calendar must be finite, got "),
     ):
         for value in (*wrong, *right):

@@ -53,10 +53,11 @@ def test_numbers_of_a_day_are_those_of_its_streams(monkeypatch, antithetic):
         *radial, first_angle, second_angle = (number[:, 0] for number in uniform.pop())
         pairs = [box_muller(*each) for each in zip(radial, (first_angle, second_angle), strict=True)]
         common = [*(pair[0] for pair in pairs), *(pair[1] for pair in pairs)]
-        choice, radial, angular, _ = uniform[0]
-        angular = (angular + 0.5) % 1.0 if antithetic else angular
+        choice, radial, angular, state = uniform[0]
+        if antithetic:
+            angular, state = (angular + 0.5) % 1.0, 1.0 - state
         noise, of_bars = read[2 * day], read[2 * day + 1]
-        assert torch.equal(noise, torch.stack([choice, radial, angular]))
+        assert torch.equal(noise, torch.stack([choice, radial, angular, state]))
         for quantity, (first, second, zero, shock) in enumerate(uniform[1:]):
             expected = [*box_muller(first, second), common[quantity], shock[:, 0]]
             assert all(torch.equal(part[quantity], each) for part, each in zip(of_bars.copula, expected, strict=True))
@@ -122,7 +123,8 @@ def test_densities_of_a_history(ragged):
     for model in (MARKET, MARKET.at_temperature(0.1)):
         bars = model.generate(history_of(1), 4000, 1)[:, 0, 0, CLOSE]
         returns.append((bars / history_of(1).ohlcv[0, -1, 0, CLOSE]).log())
-    assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-3)
+    # A scale of a day is one of its means too.
+    assert float(returns[1].std() / returns[0].std()) == pytest.approx(0.1, rel=1e-2)
     assert float(returns[1].mean()) == pytest.approx(float(returns[0].mean()), abs=4 * float(returns[0].std()) / 63)
 
 
