@@ -222,7 +222,7 @@ def tell_market(console: Console, market: TrainingMarket, bars: Bars, ends: tupl
     if symbols == 1:
         console.print("One symbol: the joint part of the model has nothing to learn, it stays as it was")
     elif often < FEWEST:
-        told = f"the coupling of the market's moves needs {FEWEST} symbols with nearly all days: it stays 1, without common shocks"
+        told = f"the coupling of the market's moves needs {FEWEST} symbols with nearly all days: it stays 1"
         console.print(f"{often} symbols with nearly all days: {told}", soft_wrap=True)
     returns = market.encoded.valid[0, : split.train].sum(0).tolist()
     few = [name for name, count in zip(bars.symbols, returns, strict=True) if count < LEAST_DAYS]

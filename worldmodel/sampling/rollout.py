@@ -96,7 +96,8 @@ def roll_out(
         seed: integer in [0, 2^64).
         temperature: factor on returns, about their mean, and on gaps and wicks; 1 draws from the model.
         antithetic: draw the antithetic paths of a seed: the same starts and random numbers, with the noise of returns
-            reflected. The mean over both has less variance (Hammersley and Morton 1956).
+            and the number of the common shock reflected. The mean over both has less variance (Hammersley and Morton
+            1956).
         first: number of the first of the paths, which are the same whatever others are drawn.
 
     Returns:

@@ -1,10 +1,10 @@
 """Calibration of the common shocks of a market's returns: how likely days are of each scale and common move.
 
-The chain is trained symbol by symbol, to whose likelihood the tails of a whole day's mean say little, and on the days
-that it is trained on there is less surprise than later. So afterwards, with the network as it is, the probabilities of
-the states of `vecenv.worldmodel.network.return_shocks` are fitted to recent years by likelihood. It is concave in them:
-expectation maximisation finds the maximum (Laird, "Nonparametric maximum likelihood estimation of a mixing
-distribution", 1978), which few states have a part in.
+The chain is trained symbol by symbol, and the tails of a day's mean change the likelihood of a symbol little; on later
+days there are more surprises than on those of training. So after training the probabilities of the states of
+`vecenv.worldmodel.network.return_shocks` are fitted to recent years by likelihood, with a coupling of 1 and without
+drift. The log-likelihood is concave in them, so expectation maximisation finds its maximum (Laird, "Nonparametric
+maximum likelihood estimation of a mixing distribution", 1978), at which about half of the states have none.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from vecenv.worldmodel.data.bar_moves import log_return
 from vecenv.worldmodel.network.market_network import MarketNetwork
 from vecenv.worldmodel.network.return_chain import state_densities
-from vecenv.worldmodel.network.return_shocks import STATES, no_shock
+from vecenv.worldmodel.network.return_shocks import STATES
 from vecenv.worldmodel.sampling.training_market import Advance, TrainingMarket, recent_years
 from vecenv.worldmodel.training.coupling import CHOICES, FEWEST, SYMBOLS
 
@@ -28,11 +28,12 @@ LEAST = 1e-4
 
 
 def calibrate_shocks(network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None) -> None:
-    """Set the common shocks of a market, none if it has fewer than `FEWEST` symbols or too few days."""
-    shocks = network.return_shocks_of(market.name)
-    shocks.copy_(no_shock())
+    """Set the common shocks of a market, without effect if there are fewer than `FEWEST` symbols or two years of days.
+
+    Nor of a network that reads no correlations. Then its heads have been trained with the shocks that they began with.
+    """
     years = recent_years(market)
-    if network.settings.joint != "correlations" or len(market.often()) < FEWEST or not years:
+    if network.settings.joint != "correlations" or len(market.often()) < FEWEST or len(years) < 2:
         return
     generator = np.random.default_rng([0, SYMBOLS])
     found = []
@@ -41,7 +42,7 @@ def calibrate_shocks(network: MarketNetwork, market: TrainingMarket, advance: Ad
         for year in years:
             found.append(_state_log_density(network, subset, year))
             advance(1 / (CHOICES * len(years)))
-    shocks.copy_(most_likely(torch.cat(found, dim=-1)))
+    network.return_shocks_of(market.name).copy_(most_likely(torch.cat(found, dim=-1)))
 
 
 def most_likely(log_density: Tensor) -> Tensor:

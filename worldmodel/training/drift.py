@@ -9,8 +9,8 @@ four: of independent days, recent and earlier means weighted by their inverse va
 The drift is the same for calm and lively symbols, in log-return and not in volatilities: the mean returns of real ones
 do not grow with their volatility.
 
-Each path is drawn with its antithetic one, which has the same shocks with the opposite sign: the standard deviation of
-their mean is about a third of a path's, so that a fifth of the paths will do.
+Each path is drawn with its antithetic one, of reflected noise and about opposite common moves: the standard deviation
+of their mean is about a third of a path's, so that a fifth of the paths will do.
 
 The error depends on the number of symbols drawn together, because each is conditioned on the previous ones. So there is
 a drift for several numbers of symbols. It is added to all returns of a day after they are drawn.

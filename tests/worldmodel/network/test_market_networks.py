@@ -438,3 +438,6 @@ def test_files_of_no_network_are_refused(saved):
             network.get_buffer(buffer)[1] = value
             save_network(path, network, {}, {})
             load_network(path) if value in right else refused(told)
+    network.return_shocks[1, :2] += torch.tensor([1.0, -1.0])
+    save_network(path, network, {}, {})
+    refused("probabilities of common shocks must be 0 to 1, of sum 1, got ")

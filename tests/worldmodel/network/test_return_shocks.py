@@ -8,12 +8,13 @@ from torch import Tensor
 
 from tests.worldmodel.neural_market import tiny_network
 from vecenv.worldmodel.data.calendar import CALENDAR
-from vecenv.worldmodel.network.return_chain import ChainStatistics, chain_statistics, masked_factor
-from vecenv.worldmodel.network.return_shocks import NO_SHOCK, STATES, ReturnShocks, common_shares
+from vecenv.worldmodel.network.return_chain import ChainStatistics, ReturnDraws, chain_statistics, masked_factor
+from vecenv.worldmodel.network.return_shocks import NO_SHOCK, STATES, ReturnShocks, common_shares, no_shock
 
 MATRIX = torch.tensor([[1.0, 0.8, 0.1], [0.8, 1.0, 0.2], [0.1, 0.2, 1.0]])
 CHOSEN = {(1.0, -2.0): 0.3, (0.85, 0.0): 0.1, (1.0, 0.0): 0.4, (2.0, 0.0): 0.15, (1.0, 0.5): 0.05}
 PROBABILITY = torch.tensor([CHOSEN.get(state, 0.0) for state in STATES])
+NONE = no_shock()
 
 
 def shocked_network():
@@ -91,10 +92,12 @@ def test_a_number_chooses_the_state_by_the_probabilities():
     told += [(1.0, (1.0, 0.5)), (1e-9, (1.0, -2.0))]
     uniform = torch.tensor([number for number, _ in told])
     for temperature in (1.0, 0.5):
-        found = ReturnShocks(PROBABILITY * 0.999999, scale, move).shocked(
+        found = ReturnShocks(PROBABILITY, scale, move).shocked(
             returns.expand(len(told), -1), uniform, shares.expand(len(told), -1), temperature
         )
-        expected = [[a * r + temperature * m * b for r, b in ((1.0, 0.5), (-2.0, 1.5))] for _, (a, m) in told]
+        mean = sum(share * move for (_, move), share in CHOSEN.items())
+        moved = [(a, mean + temperature * (m - mean)) for _, (a, m) in told]
+        expected = [[a * r + m * b for r, b in ((1.0, 0.5), (-2.0, 1.5))] for a, m in moved]
         assert found.tolist() == [pytest.approx(row) for row in expected]
     assert STATES[NO_SHOCK] == (1.0, 0.0) and sorted(move for _, move in STATES) == [move for _, move in STATES]
 
@@ -104,6 +107,25 @@ def test_shares_are_mean_correlations_over_their_mean():
     expected = [row / (sum(rows) / 3) for row in rows]
     assert common_shares(MATRIX.mean(-1)).tolist() == pytest.approx(expected)
     assert common_shares(torch.eye(4).mean(-1)).tolist() == common_shares(torch.ones(1)).tolist() * 4 == [1.0] * 4
-    # Those of opposite symbols stay bounded.
+    # The mean of opposite symbols hardly varies.
     opposite = torch.tensor([[1.0, -0.9, -0.9], [-0.9, 1.0, 0.9], [-0.9, 0.9, 1.0]])
-    assert float(common_shares(opposite.mean(-1)).abs().max()) <= 3.0
+    assert common_shares(opposite.mean(-1)).tolist() == pytest.approx([-0.8, 1.0, 1.0])
+
+
+def test_draws_have_the_shares_of_the_density_at_every_level():
+    network = shocked_network()
+    matrices = torch.stack([MATRIX, torch.lerp(MATRIX, torch.ones(3, 3), 0.5), torch.eye(3)]).double()
+    factor, others = torch.linalg.cholesky(matrices), torch.linalg.cholesky(matrices.flip(0))
+    generator = torch.Generator().manual_seed(3)
+    known = torch.randn(3, 3, 16, generator=generator, dtype=torch.float64)
+    noise = torch.rand(4, 3, 3, generator=generator, dtype=torch.float64)
+    noise[3, :, 0] = torch.tensor([0.1, 0.9, 0.99])
+    draws = network.draws(factor, "us")
+    for now, matrix in ((factor, matrices), (others, matrices.flip(0))):
+        draws.renew(now)
+        shares = common_shares(matrix.mean(-1))
+        assert torch.allclose(draws.shares, shares)
+        plain = ReturnDraws(network.returns, now, network.coupling_of("us"), draws.shocks._replace(probability=NONE))
+        scale, move = torch.tensor([[1.0, -2.0], [2.0, 0.0], [1.0, 0.5]]).unsqueeze(-1).unbind(1)
+        expected = scale * plain.draw(known, noise, 1.0) + move * shares
+        assert torch.allclose(draws.draw(known, noise, 1.0), expected)

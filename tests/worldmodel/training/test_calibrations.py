@@ -22,7 +22,7 @@ from vecenv.worldmodel.data.correlation import DECAY, SHRINKAGE, matrices_over
 from vecenv.worldmodel.data.correlation_level import LEVEL_SHARES, mean_correlation, with_level
 from vecenv.worldmodel.network.gaussian_copula import CommonShocks, CopulaSums
 from vecenv.worldmodel.network.market_network import DRIFT_SIZES, MarketNetwork
-from vecenv.worldmodel.network.return_shocks import NO_SHOCK, STATES, no_shock
+from vecenv.worldmodel.network.return_shocks import NO_SHOCK, STATES
 from vecenv.worldmodel.sampling import training_market
 from vecenv.worldmodel.sampling.stationary import WARM_UP, StationaryStart
 from vecenv.worldmodel.sampling.training_market import Split, TrainingMarket, recent_years
@@ -42,7 +42,7 @@ ESTIMATES = ("decays", "shrinkages")
 CALIBRATIONS = {
     "correlations": Calibration(calibrate_correlations, ESTIMATES, ([DECAY], [SHRINKAGE]), ((4, STOP), (6, 60)), 2),
     "levels": Calibration(calibrate_levels, ("level_shares",), (list(LEVEL_SHARES),), ((4, STOP), (6, 60)), 2),
-    "shocks": Calibration(calibrate_shocks, ("return_shocks",), (no_shock().tolist(),), ((4, STOP), (6, 60)), 2),
+    "shocks": Calibration(calibrate_shocks, ("return_shocks",), ([0.7] * len(STATES),), ((4, STOP), (6, 210)), 2),
     "coupling": Calibration(calibrate_coupling, ("couplings",), ([1.0],), ((4, STOP), (6, 210)), 4),
     "calendar": Calibration(calibrate_calendar, ("bars.calendar",), ([0.0] * len(CALENDAR),), ((4, STOP), (6, 130)), 1),
     "drift": Calibration(calibrate_drift, ("drifts",), ([0.0] * 4,), ((6, 200),), 4),
@@ -318,8 +318,9 @@ def test_stretches_are_days_of_the_history(monkeypatch):
     assert len(chosen) > 4 and drift._recent_stretches(market, 7, 8, np.random.default_rng(0)) is None
 
 
-def test_the_most_likely_states_are_the_maximum():
-    """Of a concave likelihood: no other state would gain (Kiefer and Wolfowitz 1956), and planted ones are found."""
+def test_the_most_likely_states_are_the_maximum(monkeypatch):
+    """Of a concave likelihood: no other state would gain (Kuhn and Tucker 1951), and planted ones are found."""
+    monkeypatch.setattr(common_shocks, "ITERATIONS", 1_000)
     generator = torch.Generator().manual_seed(5)
     planted = torch.rand(4_000, generator=generator) < 0.2
     days = torch.randn(4_000, generator=generator).double() + 3.0 * planted
@@ -332,11 +333,14 @@ def test_the_most_likely_states_are_the_maximum():
     assert float(gains.max()) < 1.01 and gains[found > 0].tolist() == pytest.approx(
         [1.0] * int((found > 0).sum()), abs=0.01
     )
+    monkeypatch.setattr(common_shocks, "LEAST", 0.3)
+    assert most_likely(density).tolist() == [1.0, 0.0, 0.0, 0.0], "what is too unlikely is left out, of the sum too"
 
 
 def test_shocks_are_fitted_to_the_density_that_is_told():
     market, network = matrix_market(400), plain_network()
     years = recent_years(market)
+    market.observed.valid[0, years[0].start : years[0].start + 9, 2] = False
     found = common_shocks._state_log_density(network, market, years[0])
     for state in (0, NO_SHOCK, len(STATES) - 1):
         shocks = network.return_shocks_of("us")
