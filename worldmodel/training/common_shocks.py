@@ -30,7 +30,7 @@ LEAST = 1e-4
 def calibrate_shocks(network: MarketNetwork, market: TrainingMarket, advance: Advance = lambda share: None) -> None:
     """Set the common shocks of a market, without effect if there are fewer than `FEWEST` symbols or two years of days.
 
-    Nor of a network that reads no correlations. Then its heads have been trained with the shocks that they began with.
+    Nor of a network that reads no correlations. It keeps the shocks that it began with, by which it was validated.
     """
     years = recent_years(market)
     if network.settings.joint != "correlations" or len(market.often()) < FEWEST or len(years) < 2:

@@ -68,6 +68,17 @@ def test_the_density_is_the_mixture_of_the_chain_in_every_state():
             )
 
 
+def test_in_training_there_are_none():
+    network, returns = shocked_network(), torch.tensor([[0.5, -1.0, 2.0]]).double()
+    everyone = torch.ones(1, 3, dtype=torch.bool)
+    with_shocks = scores(network, returns, everyone)
+    trained = scores(network.train(), returns, everyone)
+    network.eval().return_shocks_of("us").copy_(NONE)
+    without = scores(network, returns, everyone)
+    for part, plain, mixed in zip(trained, without, with_shocks, strict=True):
+        assert torch.equal(part, plain) and not bool((part == mixed).any())
+
+
 def test_densities_integrate_to_one():
     network = shocked_network()
     # Of a mean and scale that do not vary, so that a coarse grid will do; tails are those of Student's distributions.
