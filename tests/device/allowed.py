@@ -46,12 +46,13 @@ ALLOWED = (
     Allowed("GRPO .*", {"update": 20, "save and load": None}),
     Allowed("GRPO dapo", {"update": 21}),
     Allowed("GRPO gigpo", {"update": 24}),
-    # A history is read once, before any day is drawn; two steps and a validation; checkpoints and tapes are checked.
+    # A history is read once, before any day is drawn; two steps and a validation, which reads how likely common shocks
+    # are; checkpoints and tapes are checked.
     # Paths begin with the moves of weekdays and two factorisations, which look whether they failed, and go on with one
     # more at a new level every five days.
     Allowed("worldmodel rollout", {"starts": None, "short rollout": 3, "rollout": 5}),
     Allowed("worldmodel densities", {"densities": None}),
-    Allowed("worldmodel training", {"training": 16}),
+    Allowed("worldmodel training", {"training": 17}),
     Allowed("worldmodel tape", {"tape": None}),
 )
 
