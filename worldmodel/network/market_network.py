@@ -155,7 +155,7 @@ class MarketNetwork(nn.Module):
     def _likely_states(self, market: str) -> dict[tuple[float, float], float]:
         """Return the states that days may be in, with their probabilities."""
         if self.training:
-            # Without a meeting of host and device, and two thirds of the time of a step of eleven states.
+            # No meeting of host and device; and of eleven states a step would take 1.4 times as long.
             return {STATES[NO_SHOCK]: 1.0}
         shares = zip(STATES, self.return_shocks_of(market).tolist(), strict=True)
         return {state: share for state, share in shares if share}

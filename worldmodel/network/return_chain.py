@@ -168,7 +168,7 @@ class ReturnDraws:
         """
         head, mixture = self.head, self.head.mixture
         torch.add(self.constant, head.known(known).transpose(0, 1), out=self.begin)
-        words = noise.transpose(-1, -2).contiguous()
+        words = noise[:3].transpose(-1, -2).contiguous()
         choice, for_law = _light(words[0]), _light(torch.stack(mixture.noise(words[1], words[2]), dim=1))
         drawn_returns, told = torch.empty_like(self.deviation), self.deviation.new_zeros(3, self.deviation.shape[1])
         implied, returns, said = map(_light, (torch.zeros_like(self.deviation), drawn_returns, told))
@@ -214,8 +214,7 @@ class ReturnDensity(NamedTuple):
         """
         if len(densities) == 1:
             return densities[0]
-        each = [parts.where(valid, 0.0).cumsum(-1) for parts in (each.chained for each in densities)]
-        joint = log_mixture(each, probabilities)
+        joint = log_mixture([each.chained.where(valid, 0.0).cumsum(-1) for each in densities], probabilities)
         before = functional.pad(joint[..., :-1], (1, 0))
         return cls(log_mixture([each.alone for each in densities], probabilities), joint - before)
 

@@ -102,8 +102,8 @@ def test_a_number_chooses_the_state_by_the_probabilities():
     # No number chooses a state of probability 0, though the sum of the others may round to less than one.
     told += [(1.0, (1.0, 0.5)), (1e-9, (1.0, -2.0))]
     uniform = torch.tensor([number for number, _ in told])
-    for temperature in (1.0, 0.5):
-        found = ReturnShocks(PROBABILITY, scale, move).shocked(
+    for temperature, total in ((1.0, 1.0), (1.0, 0.99), (0.5, 1.0)):
+        found = ReturnShocks(total * PROBABILITY, scale, move).shocked(
             returns.expand(len(told), -1), uniform, shares.expand(len(told), -1), temperature
         )
         mean = sum(share * move for (_, move), share in CHOSEN.items())

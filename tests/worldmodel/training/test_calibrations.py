@@ -100,12 +100,21 @@ def test_days_after_validation_do_not_count(calibration):
 
 
 def test_a_market_is_calibrated_in_turn(monkeypatch):
-    """Each part by the estimates that are set before it."""
+    """Each part by the estimates that are set before it, and each bar of progress comes to its end."""
+    shares = dict.fromkeys(training_run.calibration_parts("us")[:-1], 0.0)
+
+    def part(name):
+        return nullcontext(lambda share: shares.update({name: shares[name] + share}))
+
+    def calibration(name):
+        return lambda *_, advance: (done.append(name), advance(0.25), advance(0.75))
+
     done, market = [], SimpleNamespace(name="us", estimated_by=lambda _: done.append("estimated") or market)
-    for part in ("correlations", "levels", "shocks", "coupling", "calendar", "drift"):
-        monkeypatch.setattr(training_run, f"calibrate_{part}", lambda *_, part=part, **__: done.append(part))
+    for name in ("correlations", "levels", "shocks", "coupling", "calendar", "drift"):
+        monkeypatch.setattr(training_run, f"calibrate_{name}", calibration(name))
     monkeypatch.setattr(StationaryStart, "learn", lambda *_: ((), None))
-    found = training_run.calibrate(tiny_network(), [market], {"us": ()}, lambda _: nullcontext(lambda share: None))
+    found = training_run.calibrate(tiny_network(), [market], {"us": ()}, part)
+    assert set(shares.values()) == {1.0}
     assert done == ["correlations", "estimated", "levels", "estimated", "shocks", "coupling", "calendar", "drift"]
     assert found == ({}, {})
 
